@@ -15,16 +15,8 @@ from perdure.codec import Codec
 from perdure.engine.delivery.replay import Frame, frame_of, frames_of
 from perdure.engine.delivery.session import StepSession
 from perdure.engine.thread.level import find_asking_child
-from perdure.engine.thread.position import Effects, own_event
-from perdure.engine.thread.state import (
-    DELETED,
-    MISSING,
-    PrivateView,
-    Replaced,
-    redo_private,
-    undo_private,
-    value_before,
-)
+from perdure.engine.thread.position import Effects, PrivateView, own_event
+from perdure.engine.thread.state import DELETED, MISSING, Replaced
 from perdure.errors import AnswerRejected, ContextEnded, UnsavableValue
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.coercion import coerce
@@ -116,7 +108,9 @@ class Delivery:
         if effects.private is not None:
             for key in (*effects.private["changed"], *effects.private["gone"]):
                 self.touch_private(key)
-            redo_private(lane.private, effects.private)
+            lane.private.update(isolate(effects.private["changed"]))
+            for key in effects.private["gone"]:
+                lane.private.pop(key, None)
         if is_news:
             for event in effects.outputs:
                 lane.scope.emit(own_event(lane.to_public(event), replayed=True))
@@ -152,7 +146,8 @@ class Delivery:
         """Remember a key of the private state, before a step uses it."""
         for frame in frames_of(self) if self.steps is not None else ():
             if key not in frame.private:
-                frame.private[key] = value_before(self.lane.private, key)
+                private = self.lane.private
+                frame.private[key] = isolate(private[key]) if key in private else MISSING
 
     @property
     def private(self) -> MutableMapping[str, Any]:
@@ -174,9 +169,12 @@ class Delivery:
         for key, then in frame.read.items() if lane.touched_state is not None else ():
             if key not in frame.written:
                 lane.state.change_in_place(key, then)
-        if frame.private:
-            undo_private(lane.private, frame.private)
-        self.lane.scope.retract(frame.emitted)
+        for key, value in frame.private.items():
+            if value is MISSING:
+                lane.private.pop(key, None)
+            else:
+                lane.private[key] = value
+        lane.scope.retract(frame.emitted)
 
     def emit(self, event: WorkflowEvent) -> None:
         self.lane.emit(self.lane.in_child(event), self.effects)

@@ -13,8 +13,8 @@ from perdure.clock import TimeLimitReached, await_uncancelled, run_with_timeout
 from perdure.codec import Encoded
 from perdure.engine.delivery.replay import Calls, Frame, StepCall, Waits, enter_frame, inside, leave_frame
 from perdure.engine.delivery.scope import decode_effects, encode_effects, value_of
-from perdure.engine.thread.position import Effects
-from perdure.engine.thread.state import Replaced, private_changes
+from perdure.engine.thread.position import Effects, private_changes
+from perdure.engine.thread.state import Replaced
 from perdure.errors import TimedOut, UnreadableValue, UnsavableValue
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.executor import call_in_thread, is_async

@@ -163,11 +163,11 @@ class _Merge(msgspec.Struct, eq=False):
             after.next_delivery_id += 1
             after.children = {**after.children, message.delivery_id: child}
         for request_id in effects.withdrawn:
-            self._withdraw(request_id, executor_id)
+            self._withdraw(request_id)
         for answer in effects.answers:
             self._answer(executor_id, answer)
 
-    def _withdraw(self, request_id: str, executor_id: str) -> None:
+    def _withdraw(self, request_id: str) -> None:
         """Settle a request whose answer is no longer awaited."""
         after = self._after
         after.asked -= {request_id}

@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.encode import codec_for, declare_types, encode_graph
@@ -52,11 +53,9 @@ class Sorter(msgspec.Struct, eq=False):
     def pass_on(self, message: WorkflowMessage, target_id: str, in_place_of: str) -> None:
         """Deliver the same message to another executor."""
         after = self.after
-        passed = msgspec.structs.replace(
-            message, target_id=target_id, delivery_id=after.next_delivery_id, in_place_of=in_place_of
-        )
-        after.mailbox.append(passed)
-        after.next_delivery_id += 1
+        delivery_id = after.next_delivery_id
+        after.mailbox.append(replace(message, target_id=target_id, delivery_id=delivery_id, in_place_of=in_place_of))
+        after.next_delivery_id = delivery_id + 1
 
     def held_messages(self, group_id: str) -> dict[str, list[Any]]:
         """Messages of a fan-in so far, by sender. The caller adds to it, and clears it after the join."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from perdure.engine.thread.level import change_asking_level, find_asking_level
 from perdure.engine.thread.position import Position
@@ -110,10 +110,9 @@ def _deliver(position: Position, request: WorkflowEvent, value: Any, how: Answer
         woken = _wake(level, request_id, Record("answered", request_key(request_id), "request", value=value))
         if woken is not None:
             return woken
-        asker, after = str(asked.source_executor_id), level.successor()
+        asker = str(asked.source_executor_id)
         due = WorkflowMessage(value, f"internal:{asker}", asker, MessageType.RESPONSE, asked, None, delivery_id)
-        after.mailbox = [*level.mailbox, due]
-        return after
+        return replace(level, mailbox=[*level.mailbox, due])
 
     after = _settle(position, request, how, answer)
     after.next_delivery_id = delivery_id + 1
@@ -125,17 +124,14 @@ def _settle(
 ) -> Position:
     """A position in which the request is no longer pending, and the level that made it is changed."""
     request_id = str(request.request_id)
-    after = position.successor()
-    after.requests = {key: pending for key, pending in position.requests.items() if key != request_id}
-    after.answered = {**position.answered, request_id: how}
+    requests = {key: pending for key, pending in position.requests.items() if key != request_id}
+    after = replace(position, requests=requests, answered={**position.answered, request_id: how})
     if request.child_id is None:
         return change(after, request)
 
     def change_child(level: Position, asked: WorkflowEvent) -> Position:
-        changed = change(level, asked).successor()
-        changed.asked -= {request_id}
-        changed.since_input = 0
-        return changed
+        changed = change(level, asked)
+        return replace(changed, asked=changed.asked - {request_id}, since_input=0)
 
     return change_asking_level(after, request, change_child) or change(after, request)
 
@@ -151,12 +147,9 @@ def _wake(level: Position, request_id: str, record: Record) -> Position | None:
         if request_id in delivery.waits:
             waits = tuple(key for key in delivery.waits if key != request_id)
             earlier = [old for old in delivery.records if old.name == "request" and _is_about(old.key, request_id)]
-            settled = msgspec.structs.replace(record, key=request_key(request_id, len(earlier) + 1))
-            records = (*delivery.records, settled)
-            ready = msgspec.structs.replace(delivery, records=records, is_ready=True, waits=waits)
-            after = level.successor()
-            after.suspended = {**level.suspended, delivery_id: ready}
-            return after
+            settled = replace(record, key=request_key(request_id, len(earlier) + 1))
+            ready = replace(delivery, records=(*delivery.records, settled), is_ready=True, waits=waits)
+            return replace(level, suspended={**level.suspended, delivery_id: ready})
     return None
 
 
@@ -182,14 +175,11 @@ def _pass_deadlines(position: Position, now: datetime, expired: list[WorkflowEve
         else:
             position = _expire(position, request, terms.deadline, expired, path)
     for child_id, child in position.children.items():
-        first = child.position.successor()
-        first.next_delivery_id = position.next_delivery_id
+        first = replace(child.position, next_delivery_id=position.next_delivery_id)
         inner = _pass_deadlines(first, now, expired, f"{path}{child.executor_id}/")
         if inner is not first:
-            after = position.successor()
-            after.children = {**position.children, child_id: child.at(inner)}
-            after.next_delivery_id = inner.next_delivery_id
-            position = after
+            children = {**position.children, child_id: child.at(inner)}
+            position = replace(position, children=children, next_delivery_id=inner.next_delivery_id)
     return position
 
 

@@ -147,11 +147,9 @@ def instances_of(thread: LiveThread, child: Child, compiled: Compiled) -> Instan
 
 def start_child(graph: Graph, executor_id: str, message: WorkflowMessage, delivery_id: int) -> Child:
     """A child in which the message is due to its start executor."""
-    position = Position()
     start_id = graph.start_executor_id
     due = WorkflowMessage(isolate(message.data), f"internal:{start_id}", start_id, delivery_id=delivery_id)
-    position.mailbox = [due]
-    return Child(executor_id, message, position)
+    return Child(executor_id, message, Position(mailbox=[due]))
 
 
 def outputs_for_parent(level: Level, outputs: list[WorkflowEvent], requests: list[WorkflowEvent]) -> Effects:
@@ -189,9 +187,7 @@ def change_asking_level(
         inner = request_in_child(request, child, key)
         changed = None if inner is None else change_asking_level(child.position, inner, change)
         if changed is not None:
-            after = position.successor()
-            after.children = {**position.children, key: child.at(changed)}
-            return after
+            return msgspec.structs.replace(position, children={**position.children, key: child.at(changed)})
     return None
 
 

@@ -3,17 +3,18 @@ deliveries, which lead to the next one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.engine.thread.state import FlatDicts
+from perdure.engine.thread.state import MISSING, FlatDicts
 from perdure.events import WorkflowEvent
 from perdure.graph.graph import SubWorkflowResponseMessage
-from perdure.isolation import is_immutable, isolate
+from perdure.isolation import is_immutable, isolate, same_structure
 from perdure.records import Answer, ChildCheckpoint, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
 
@@ -110,7 +111,7 @@ class Child(msgspec.Struct, eq=False, frozen=True):
 
     def at(self, position: Position) -> Child:
         """The same child at another position."""
-        return msgspec.structs.replace(self, position=position)
+        return replace(self, position=position)
 
     def is_due(self, now: datetime) -> bool:
         if self.due_at is not None:
@@ -301,18 +302,14 @@ class Effects(msgspec.Struct, eq=False):
         self.is_plain = self.is_plain and not any(special.values())
 
 
-def own_event(event: WorkflowEvent, *, replayed: bool | None = None) -> WorkflowEvent:
+def own_event(event: WorkflowEvent, *, replayed: bool = False) -> WorkflowEvent:
     """The event with a copy of its data: a consumer must not change stored data through it. The event itself if nothing
     in it is mutable."""
     if event.terms is not None and not is_immutable(event.terms.default):
-        event = msgspec.structs.replace(
-            event, terms=msgspec.structs.replace(event.terms, default=isolate(event.terms.default))
-        )
-    if replayed is not None and event.replayed is not replayed:
-        return msgspec.structs.replace(event, data=isolate(event.data), replayed=replayed)
-    if is_immutable(event.data):
-        return event
-    return msgspec.structs.replace(event, data=isolate(event.data))
+        event = replace(event, terms=replace(event.terms, default=isolate(event.terms.default)))
+    if replayed and not event.replayed:
+        return replace(event, data=isolate(event.data), replayed=True)
+    return event if is_immutable(event.data) else replace(event, data=isolate(event.data))
 
 
 def add_counts(counts: Mapping[str, int] | None, more: Mapping[str, int]) -> dict[str, int]:
@@ -321,3 +318,46 @@ def add_counts(counts: Mapping[str, int] | None, more: Mapping[str, int]) -> dic
     for name, count in more.items():
         total[name] = total.get(name, 0) + count
     return total
+
+
+# ---------------------------------------------------------------- private state of an executor
+
+
+class PrivateView(MutableMapping[str, Any]):
+    """`ctx.private` in a delivery with steps: the same dict, and `touch` is called before each use of a key."""
+
+    def __init__(self, private: dict[str, Any], touch: Callable[[str], None]) -> None:
+        self._private = private
+        self._touch = touch
+
+    def __getitem__(self, key: str) -> Any:
+        self._touch(key)
+        return self._private[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._touch(key)
+        self._private[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        self._touch(key)
+        del self._private[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._private))
+
+    def __len__(self) -> int:
+        return len(self._private)
+
+    def __repr__(self) -> str:
+        return repr(self._private)
+
+
+def private_changes(before: Mapping[str, Any], private: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The recorded form of changes to the used keys; None if nothing changed."""
+    changed = {key for key, value in before.items() if not same_structure(private.get(key, MISSING), value)}
+    if not changed:
+        return None
+    return {
+        "changed": {key: isolate(private[key]) for key in changed if key in private},
+        "gone": [key for key in changed if key not in private],
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from itertools import chain
 from operator import is_
 from typing import Any, NamedTuple
@@ -309,66 +309,3 @@ class StateMapping(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
-
-
-# ---------------------------------------------------------------- private state of an executor
-
-
-class PrivateView(MutableMapping[str, Any]):
-    """`ctx.private` in a delivery with steps: the same dict, and `touch` is called before each use of a key."""
-
-    def __init__(self, private: dict[str, Any], touch: Callable[[str], None]) -> None:
-        self._private = private
-        self._touch = touch
-
-    def __getitem__(self, key: str) -> Any:
-        self._touch(key)
-        return self._private[key]
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._touch(key)
-        self._private[key] = value
-
-    def __delitem__(self, key: str) -> None:
-        self._touch(key)
-        del self._private[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._private))
-
-    def __len__(self) -> int:
-        return len(self._private)
-
-    def __repr__(self) -> str:
-        return repr(self._private)
-
-
-def value_before(private: Mapping[str, Any], key: str) -> Any:
-    """A copy of a key's value, for a later comparison."""
-    return isolate(private[key]) if key in private else MISSING
-
-
-def private_changes(before: Mapping[str, Any], private: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The recorded form of changes to the used keys; None if nothing changed."""
-    changed = {key for key, value in before.items() if not same_structure(private.get(key, MISSING), value)}
-    if not changed:
-        return None
-    return {
-        "changed": {key: isolate(private[key]) for key in changed if key in private},
-        "gone": [key for key in changed if key not in private],
-    }
-
-
-def redo_private(private: MutableMapping[str, Any], recorded: Mapping[str, Any]) -> None:
-    private.update(isolate(recorded["changed"]))
-    for key in recorded["gone"]:
-        private.pop(key, None)
-
-
-def undo_private(private: MutableMapping[str, Any], before: Mapping[str, Any]) -> None:
-    """Restore the used keys."""
-    for key, value in before.items():
-        if value is MISSING:
-            private.pop(key, None)
-        else:
-            private[key] = value
