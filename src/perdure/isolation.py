@@ -34,6 +34,8 @@ class _Kind(NamedTuple):
     copy: Callable[[Any, _Memo], Any]
     parts: Callable[[Any], Iterable[Any]] | None
     """All parts of a value, if the value itself is immutable; else None."""
+    mutable_parts: Callable[[Any], Iterable[Any]] | None = None
+    """All parts of a value that is mutable and copied part by part; else None."""
 
 
 _ATOMIC: frozenset[type] = frozenset(
@@ -95,18 +97,8 @@ def is_fully_copied(value: object) -> bool:
 
 def _is_copied_here(value: Any) -> bool:
     kind = _kind_of(type(value))
-    parts = kind.parts
-    if parts is None:
-        inside = _INSIDE.get(type(value))
-        if inside is not None:
-            parts = inside
-        elif isinstance(kind.copy, _CopyFields):
-            parts = kind.copy.parts
-        elif kind.copy is _copy_struct:
-            parts = _struct_parts
-        else:
-            return False
-    return all(type(part) in _ATOMIC or _is_copied_here(part) for part in parts(value))
+    parts = kind.parts or kind.mutable_parts
+    return parts is not None and all(type(part) in _ATOMIC or _is_copied_here(part) for part in parts(value))
 
 
 def _cannot_change(value: object) -> bool:
@@ -280,17 +272,12 @@ def _struct_parts(value: Any) -> Iterable[Any]:
 
 
 _KNOWN: dict[type, _Kind] = {
-    list: _Kind(_copy_list, None),
-    dict: _Kind(_copy_dict, None),
-    set: _Kind(_copy_set, None),
+    list: _Kind(_copy_list, None, iter),
+    dict: _Kind(_copy_dict, None, lambda value: itertools.chain(value, value.values())),
+    set: _Kind(_copy_set, None, iter),
     tuple: _Kind(_copy_tuple, iter),
     frozenset: _Kind(_copy_frozenset, iter),
     **{cls: _Kind(_itself, _no_parts) for cls in _ATOMIC},
-}
-_INSIDE: dict[type, Callable[[Any], Iterable[Any]]] = {
-    list: iter,
-    set: iter,
-    dict: lambda value: itertools.chain(value, value.values()),
 }
 _LEARNED: WeakKeyDictionary[type, _Kind] = WeakKeyDictionary()
 
@@ -310,12 +297,12 @@ def _learn(cls: Any) -> _Kind:
     if issubclass(cls, tuple) and cls.__dictoffset__ == 0:  # a NamedTuple
         return _Kind(_copy_tuple, iter)
     if issubclass(cls, msgspec.Struct) and cls.__dictoffset__ == 0:
-        return _Kind(_copy_struct, _struct_parts if cls.__struct_config__.frozen else None)
+        return _Kind(_copy_struct, _struct_parts if cls.__struct_config__.frozen else None, _struct_parts)
     # In vars: instances of a plain class derived from a frozen dataclass accept new attributes.
     if "__dataclass_params__" in vars(cls) and cls.__new__ is object.__new__:
         is_frozen = cls.__dataclass_params__.frozen
         fields = _CopyFields(cls, is_frozen)
-        return _Kind(fields, fields.parts if is_frozen else None)
+        return _Kind(fields, fields.parts if is_frozen else None, fields.parts)
     return _Kind(_copy_open_struct if issubclass(cls, msgspec.Struct) else _copy_deeply, None)
 
 

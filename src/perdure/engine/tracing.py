@@ -76,27 +76,24 @@ class Tracing:
 class Opened:
     """A span that is current while its block runs. It ends with the block, and records the block's error."""
 
-    __slots__ = ("_noted", "_token", "_tracing", "context", "outcome", "span")
+    __slots__ = ("_token", "_tracing", "context", "failure", "outcome", "span")
 
     def __init__(self, tracing: Tracing, span: Span) -> None:
         from opentelemetry import trace
 
         self._tracing = tracing
         self._token: Any = None
-        self._noted: BaseException | None = None
+        self.failure: BaseException | None = None
+        """The failure that it has recorded."""
         self.span = span
         self.context = trace.set_span_in_context(span)
         self.outcome: str | None = None
         """Set as `perdure.outcome` when it ends."""
 
-    @property
-    def has_failed(self) -> bool:
-        return self._noted is not None
-
     def note(self, error: BaseException) -> None:
         """Record a failure, even if the block succeeds. The same error is recorded once."""
-        if error is not self._noted:
-            self._noted = error
+        if error is not self.failure:
+            self.failure = error
             self._tracing.note_error(self.span, error)
 
     def end(self) -> None:

@@ -148,7 +148,7 @@ class RunSpans:
                 raise
             finally:
                 del self._deliveries[lane]
-            opened.outcome = _outcome(effects, has_failed=opened.has_failed)
+            opened.outcome = _outcome(effects, has_failed=opened.failure is not None)
             if self.tracing.sensitive:
                 opened.span.set_attribute("executor.output", to_text([data for data, _ in effects.sends]))
         return effects
@@ -185,29 +185,24 @@ class RunSpans:
             attributes["checkpoint.number"] = checkpoint.number
         return self.open("checkpoint.commit", attributes)
 
-    def record_request(self, request: WorkflowEvent) -> None:
+    def record_request(self, request: WorkflowEvent, how: str | None = None) -> None:
+        """A request was made; or settled, if `how` says how."""
         from opentelemetry.trace import SpanKind
 
-        attributes = _of_request(request)
+        attributes = {
+            "request.id": str(request.request_id),
+            "request.type": type_name(request.request_type),
+            "executor.id": str(request.source_executor_id),
+        }
+        if how is not None:
+            opened = self.open("request.settle", attributes, kind=SpanKind.CONSUMER)
+            opened.outcome = how
+            opened.end()
+            return
         attributes["response.type"] = type_name(request.response_type)
         if self.tracing.sensitive:
             attributes["request.content"] = to_text(request.data)
         self.open("request.ask", attributes, kind=SpanKind.PRODUCER).end()
-
-    def record_settlement(self, request: WorkflowEvent, how: str) -> None:
-        from opentelemetry.trace import SpanKind
-
-        opened = self.open("request.settle", _of_request(request), kind=SpanKind.CONSUMER)
-        opened.outcome = how
-        opened.end()
-
-
-def _of_request(request: WorkflowEvent) -> dict[str, Any]:
-    return {
-        "request.id": str(request.request_id),
-        "request.type": type_name(request.request_type),
-        "executor.id": str(request.source_executor_id),
-    }
 
 
 def _entry(request: RunRequest) -> str:
@@ -307,7 +302,7 @@ class Watch:
             if answer is not None:  # else the thread was rewound to before the request
                 self.notify(RequestSettled(self._workflow, _settled_how(answer)))
                 if self.spans is not None:
-                    self.spans.record_settlement(request, _settled_how(answer))
+                    self.spans.record_request(request, _settled_how(answer))
 
 
 class Saving:

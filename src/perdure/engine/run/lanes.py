@@ -157,18 +157,24 @@ async def run_child_lane(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
         return  # the sub-workflow failed before this lane began
     for level in levels:
         level.running[lane] = lane.task
+    limits = [(level.deadline, level) for level in levels if level.deadline is not None]
+    deadline, limited = min(limits, key=lambda limit: limit[0], default=(None, lane.level))
     try:
-        await _in_time(lane, run_lane, clock, levels)
+        if deadline is None:
+            await run_lane(lane)
+        else:
+            seconds = (deadline - clock.now()).total_seconds()
+            await run_with_timeout(seconds, run_lane(lane), clock, partial(setattr, lane, "task"))
     except asyncio.CancelledError:
         if not lane.is_dropped:
             raise
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             task.uncancel()
-    except _OutOfTime as late:
-        error = timeout_error(late.level)
-        error.__cause__ = late.__cause__
-        _meet(lane, late.level, error)
+    except TimeLimitReached as reached:
+        late = timeout_error(limited)
+        late.__cause__ = reached.__cause__
+        _meet(lane, limited, late)
     except Exception as error:  # noqa: BLE001  # raised again, unless a policy handles it
         _meet(lane, lane.level, error)
     finally:
@@ -176,26 +182,6 @@ async def run_child_lane(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
             level.running.pop(lane, None)
             if level.deadline is not None:
                 level.ended_at = clock.now()
-
-
-async def _in_time(lane: Lane, run_lane: RunLane, clock: Clock, levels: list[Level]) -> None:
-    limits = [(level.deadline, level) for level in levels if level.deadline is not None]
-    if not limits:
-        await run_lane(lane)
-        return
-    deadline, level = min(limits, key=lambda limit: limit[0])
-    try:
-        await run_with_timeout(
-            (deadline - clock.now()).total_seconds(), run_lane(lane), clock, partial(setattr, lane, "task")
-        )
-    except TimeLimitReached as error:
-        raise _OutOfTime(level) from error.__cause__
-
-
-class _OutOfTime(Exception):  # a signal that names the level that timed out, however deep the lane
-    def __init__(self, level: Level) -> None:
-        super().__init__()
-        self.level = level
 
 
 def timeout_error(level: Level) -> TimedOut:

@@ -76,26 +76,17 @@ class Level(msgspec.Struct, eq=False):
 
         An output that becomes a message of the parent is only progress for a consumer: `data`, not `output`.
         """
-        if self.parent is None:
-            return kind, executor_id
-        if kind == "intermediate":
+        if self.parent is None or kind == "intermediate":
             return kind, self.path + executor_id
-        if not self.executor.allow_direct_output:
+        outer, kinds = self.executor, self.parent.compiled.graph.output_kinds
+        if not outer.allow_direct_output or outer.id not in kinds:
             return "data", self.path + executor_id
-        above = self.parent.compiled.graph.output_kinds.get(self.executor.id)
-        return (
-            ("data", self.path + executor_id) if above is None else self.parent.public_output(self.executor.id, above)
-        )
+        return self.parent.public_output(outer.id, kinds[outer.id])
 
     @property
     def is_asked_outside(self) -> bool:
         """Whether its requests go to the caller of the workflow, rather than to an executor of a parent."""
-        level: Level | None = self
-        while level is not None and level.parent is not None:
-            if not level.executor.propagate_request:
-                return False
-            level = level.parent
-        return True
+        return self.parent is None or (self.executor.propagate_request and self.parent.is_asked_outside)
 
     def to_public(self, event: WorkflowEvent, executor_id: str) -> WorkflowEvent:
         """An output or a request inside a sub-workflow, as the run's consumer receives it."""
@@ -301,10 +292,8 @@ def arrange_arguments(arguments: Mapping[str, Any], executor_ids: Mapping[str, A
 
 
 def arguments_for(arranged_arguments: Mapping[str, Any] | None, executor_id: str) -> RunArguments:
-    if not arranged_arguments:
-        return RunArguments({})
-    shared = arranged_arguments.get(GLOBAL, {})
-    return RunArguments({**shared, **arranged_arguments.get(executor_id, {})})
+    arranged = arranged_arguments or {}
+    return RunArguments({**arranged.get(GLOBAL, {}), **arranged.get(executor_id, {})})
 
 
 def _open(value: Any) -> Any:

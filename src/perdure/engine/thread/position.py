@@ -133,18 +133,10 @@ def every_level(position: Position) -> Iterator[Position]:
 
 def next_wake_up(position: Position) -> datetime | None:
     """When the first of its sleepers is due."""
-    if not position.suspended and not position.children:
-        return None
-    times = [
-        time
-        for level in every_level(position)
-        for time in (
-            *(delivery.due_at for delivery in level.suspended.values()),
-            *(child.due_at for child in level.children.values()),
-        )
-        if time is not None
-    ]
-    return min(times, default=None)
+    levels = list(every_level(position))
+    times = [delivery.due_at for level in levels for delivery in level.suspended.values()]
+    times += [child.due_at for level in levels for child in level.children.values()]
+    return min((time for time in times if time is not None), default=None)
 
 
 def next_deadline(position: Position) -> datetime | None:
