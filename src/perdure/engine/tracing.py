@@ -56,22 +56,6 @@ class Tracing:
         parent = SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
         return trace.set_span_in_context(trace.NonRecordingSpan(parent), Context())
 
-    def note_error(self, span: Span, error: BaseException) -> None:
-        """Set the status and add the exception. Its text may contain a message, so only sensitive spans have it; the
-        frames show the location."""
-        from opentelemetry.trace import Status, StatusCode
-
-        kind = error_type(error)
-        text, frames = kind, "".join([*traceback.format_tb(error.__traceback__), kind])
-        noted = {"exception.type": kind}
-        span.set_attribute("error.type", kind)
-        if self.sensitive:
-            noted["exception.message"] = text = to_text(error, str)
-            span.set_attribute("error.message", text)
-            frames = to_text(error, lambda raised: "".join(traceback.format_exception(raised)))
-        span.add_event("exception", {**noted, "exception.stacktrace": frames})
-        span.set_status(Status(StatusCode.ERROR, text))
-
 
 class Opened:
     """A span that is current while its block runs. It ends with the block, and records the block's error."""
@@ -91,10 +75,23 @@ class Opened:
         """Set as `perdure.outcome` when it ends."""
 
     def note(self, error: BaseException) -> None:
-        """Record a failure, even if the block succeeds. The same error is recorded once."""
-        if error is not self.failure:
-            self.failure = error
-            self._tracing.note_error(self.span, error)
+        """Record a failure, even if the block succeeds: its status and the exception. The same error is recorded once.
+        Its text may contain a message, so only sensitive spans have it; the frames show the location."""
+        if error is self.failure:
+            return
+        self.failure = error
+        from opentelemetry.trace import Status, StatusCode
+
+        kind = error_type(error)
+        text, frames = kind, "".join([*traceback.format_tb(error.__traceback__), kind])
+        noted = {"exception.type": kind}
+        self.span.set_attribute("error.type", kind)
+        if self._tracing.sensitive:
+            noted["exception.message"] = text = to_text(error, str)
+            self.span.set_attribute("error.message", text)
+            frames = to_text(error, lambda raised: "".join(traceback.format_exception(raised)))
+        self.span.add_event("exception", {**noted, "exception.stacktrace": frames})
+        self.span.set_status(Status(StatusCode.ERROR, text))
 
     def end(self) -> None:
         if self.outcome is not None:

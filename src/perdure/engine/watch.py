@@ -8,23 +8,11 @@ from contextlib import contextmanager, nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from perdure import observing
 from perdure.engine import tracing
 from perdure.engine.tracing import SCOPE, Opened, Tracing, to_text
 from perdure.errors import RunInterrupted, ThreadConflict, type_name
 from perdure.events import WorkflowRunState
-from perdure.observing import (
-    CommitBegan,
-    CommitEnded,
-    Observation,
-    RequestAsked,
-    RequestSettled,
-    RunBegan,
-    RunEnded,
-    RunWaits,
-    SuperstepEnded,
-    notify_observers,
-    observers,
-)
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -236,7 +224,7 @@ class Watch:
         self._workflow = compiled.graph.name
         self._began = perf_counter()
         self._owns = False
-        self._has_observers = bool(observers)
+        self._has_observers = bool(observing.observers)
         """An observer that registers later must not get the end of a run without its start."""
         self.pending: set[Saving] = set()
         """Commits that are not stored yet."""
@@ -244,15 +232,15 @@ class Watch:
         if tracing.active is not None:
             self.spans = RunSpans(tracing.active, request.durability)
 
-    def notify(self, observation: Observation) -> None:
+    def notify(self, observation: observing.Observation) -> None:
         if self._has_observers:
-            notify_observers(observation)
+            observing.notify_observers(observation)
 
     @contextmanager
     def run(self, has_begun: Callable[[], bool], statuses: Sequence[WorkflowEvent]) -> Iterator[None]:
         """The block is the run. `statuses` holds its status events, the final one last."""
         spans, outcome = self.spans, "failed"
-        self.notify(RunWaits(self._workflow))
+        self.notify(observing.RunWaits(self._workflow))
         span = None if spans is None else spans.run(self._compiled, self._thread_id, self._run_id, self._request)
         with nullcontext() if span is None else span as opened:
             try:
@@ -270,12 +258,12 @@ class Watch:
                     opened.outcome = outcome
                 for saving in tuple(self.pending):
                     saving.end(is_stored=False)
-                self.notify(RunEnded(self._workflow, outcome, perf_counter() - self._began, self._owns))
+                self.notify(observing.RunEnded(self._workflow, outcome, perf_counter() - self._began, self._owns))
 
     def report_claim(self) -> None:
         """The run owns its thread from now on."""
         self._owns = True
-        self.notify(RunBegan(self._workflow, perf_counter() - self._began))
+        self.notify(observing.RunBegan(self._workflow, perf_counter() - self._began))
 
     async def superstep(self, work: Coroutine[Any, Any, None], thread: LiveThread) -> None:
         began, before = perf_counter(), thread.position.iteration
@@ -286,7 +274,7 @@ class Watch:
                 await self.spans.superstep(work, before + 1)
         finally:
             is_discarded = thread.position.iteration == before
-            self.notify(SuperstepEnded(self._workflow, perf_counter() - began, is_discarded))
+            self.notify(observing.SuperstepEnded(self._workflow, perf_counter() - began, is_discarded))
 
     def report_requests(self, before: Position, after: Position) -> None:
         """The thread has a new position: report new and settled requests."""
@@ -294,13 +282,13 @@ class Watch:
             return
         for request_id, request in after.requests.items():
             if request_id not in before.requests:
-                self.notify(RequestAsked(self._workflow))
+                self.notify(observing.RequestAsked(self._workflow))
                 if self.spans is not None:
                     self.spans.record_request(request)
         for request_id, request in before.requests.items():
             answer = None if request_id in after.requests else after.answered.get(request_id)
             if answer is not None:  # else the thread was rewound to before the request
-                self.notify(RequestSettled(self._workflow, _settled_how(answer)))
+                self.notify(observing.RequestSettled(self._workflow, _settled_how(answer)))
                 if self.spans is not None:
                     self.spans.record_request(request, _settled_how(answer))
 
@@ -318,7 +306,7 @@ class Saving:
         self._began = perf_counter()
         self._opened = None if watch.spans is None else watch.spans.commit(checkpoint, events)
         watch.pending.add(self)
-        watch.notify(CommitBegan())
+        watch.notify(observing.CommitBegan())
 
     async def watch(self, commit: Coroutine[Any, Any, CheckpointInfo | None]) -> CheckpointInfo | None:
         opened, error = self._opened, None
@@ -351,7 +339,7 @@ class Saving:
         if self not in self._watch.pending:
             return
         self._watch.pending.discard(self)
-        self._watch.notify(CommitEnded(perf_counter() - self._began, is_stored))
+        self._watch.notify(observing.CommitEnded(perf_counter() - self._began, is_stored))
         if self._opened is not None:
             self._opened.outcome = "stored" if is_stored else "not stored"
             if error is not None:

@@ -187,17 +187,11 @@ class Recorder:
         """Revoke the calls that made an attempt of a step fail: the next attempt repeats them."""
         if self.journal_error is not None:
             return
-        failed = self._failed_because_of(error)
-        kinds = ("failed", "attempt")
-        places = [
-            place
-            for place, record in enumerate(self.records)
-            if record.kind == "cancelled" or (record.key in failed and record.kind in kinds)
-            if record.key.endswith(inside(within))
-        ]
+        failed = {(key, kind) for key in self._failed_because_of(error) for kind in ("failed", "attempt")}
+        inner = [(place, record) for place, record in enumerate(self.records) if record.key.endswith(inside(within))]
+        places = [place for place, record in inner if record.kind == "cancelled" or (record.key, record.kind) in failed]
         if getattr(error, "asks_again", False):  # the result of the last call was the cause
-            steps = [place for place, record in enumerate(self.records) if record.kind == "step"]
-            places += [place for place in steps if self.records[place].key.endswith(inside(within))][-1:]
+            places += [place for place, record in inner if record.kind == "step"][-1:]
         await self.unless_broken(self._journal.take_back(self._delivery_id, places))
 
     async def take_back_failures(self, error: BaseException) -> bool:

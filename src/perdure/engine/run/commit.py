@@ -76,9 +76,7 @@ class Committer:
         """
         thread, stored_thread = self._thread, self._stored_thread
         if stored_thread is None:
-            self._move(after, is_ahead=True)
-            for item_id in consumed:
-                thread.inbox.pop(item_id, None)
+            self._move(after, consumed, is_ahead=True)
             return None, None
         is_busy = after.is_busy if completed is None else bool(completed.has_pending_messages)
         state = running_state(after) if is_busy else resting_state(after)
@@ -110,10 +108,8 @@ class Committer:
         self.backlog.clear()
         self._logged_state = state if is_final else None
         self._is_unsaved = False
-        self._move(after, is_ahead=False)
+        self._move(after, consumed, is_ahead=False)
         thread.number, thread.head_id = stored_thread.number, checkpoint.checkpoint_id
-        for item_id in consumed:
-            thread.inbox.pop(item_id, None)
         if on_saved is not None:
             return None, self._saved_seq  # the commit may still fail, so its cursor is not valid yet
         last_seq = stored_thread.last_seq - 1 if is_final else stored_thread.last_seq
@@ -154,11 +150,13 @@ class Committer:
         if cancelled is not None:  # it may belong to a branch of the user's function, which must receive it
             raise cancelled
 
-    def _move(self, after: Position, *, is_ahead: bool) -> None:
+    def _move(self, after: Position, consumed: Sequence[str] = (), *, is_ahead: bool) -> None:
         if self._watch is not None:
             self._watch.report_requests(self._thread.position, after)
         self._thread.position = after
         self._thread.is_ahead = is_ahead
+        for item_id in consumed:
+            self._thread.inbox.pop(item_id, None)
 
     async def finish(self, state: WorkflowRunState, events: Iterable[WorkflowEvent] = ()) -> None:
         """The last commit of a run: unsaved state, and its final status."""

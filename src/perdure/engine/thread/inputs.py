@@ -60,13 +60,11 @@ def check_answers(graph: Graph, thread_id: str, position: Position, answers: Map
         request = position.requests.get(request_id)
         if request is None:
             settled = position.answered.get(request_id)
-            if settled is not None and settled.expired_for is not None:
+            if settled is None:
+                raise UnknownRequest(request_id, thread_id, position.requests)
+            if settled.expired_for is not None:
                 raise RequestExpired(request_id, settled.expired_for, settled.answered_at)
-            if settled is not None and settled.is_withdrawn:
-                raise RequestWithdrawn(request_id, thread_id)
-            if settled is not None:
-                raise AlreadyAnswered(request_id, thread_id)
-            raise UnknownRequest(request_id, thread_id, position.requests)
+            raise (RequestWithdrawn if settled.is_withdrawn else AlreadyAnswered)(request_id, thread_id)
         checked[request_id] = isolate(_check_answer(graph, position, request, answer))
     return checked
 
