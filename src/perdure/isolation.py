@@ -307,15 +307,12 @@ def _learn(cls: Any) -> _Kind:
 
 
 def _has_own_way_of_copying(cls: Any) -> bool:
-    return hasattr(cls, "__deepcopy__") or any(
-        _is_overridden(cls, name) for name in ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
-    )
-
-
-def _is_overridden(cls: Any, name: str) -> bool:
-    member = getattr(cls, name, None)
-    is_inherited = member is getattr(object, name, None) or member is getattr(msgspec.Struct, name, None)
-    return not is_inherited and getattr(member, "__module__", None) != "dataclasses"
+    for name in ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"):
+        member = getattr(cls, name, None)
+        is_inherited = member is getattr(object, name, None) or member is getattr(msgspec.Struct, name, None)
+        if not is_inherited and getattr(member, "__module__", None) != "dataclasses":
+            return True
+    return hasattr(cls, "__deepcopy__")
 
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type)

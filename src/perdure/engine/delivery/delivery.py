@@ -95,7 +95,7 @@ class Delivery:
     def do_again(self, effects: Effects, *, is_news: bool) -> None:
         """Repeat the effects of a recorded step."""
         lane = self.lane
-        _add(effects, self.sink)
+        self.sink.add(effects)
         for key, value in effects.writes:
             if isinstance(value, Replaced):
                 self.remember_read(key, lane.state.get(key))
@@ -157,7 +157,7 @@ class Delivery:
         """A step succeeded: add its effects to those of the enclosing step or handler."""
         outer = frame.outer
         around = outer.effects if outer is not None and outer.owner is self else self.effects
-        _add(frame.effects, around)
+        around.add(frame.effects)
         around.write(write for write in frame.effects.writes if not isinstance(write[1], Replaced))
 
     def undo_frame(self, frame: Frame) -> None:
@@ -286,13 +286,6 @@ def _digest(event: WorkflowEvent, codec: Codec) -> str:
         data = type(event.data).__qualname__
     content = msgspec.json.encode([event.type, event.executor_id, event.request_id, data])
     return hashlib.blake2b(content, digest_size=8).hexdigest()
-
-
-def _add(some: Effects, to: Effects) -> None:
-    to.sends += some.sends
-    to.outputs += some.outputs
-    to.ask(some.requests)
-    to.use(some.usage)
 
 
 async def apply_failure_policy(delivery: Delivery, error: BaseException, policy: FailurePolicy) -> Effects | None:

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Coroutine
 from contextvars import ContextVar
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from perdure.clock import TimeLimitReached, run_with_timeout
+from perdure.codec import Codec
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.delivery import Delivery, apply_failure_policy
-from perdure.engine.thread.position import Effects, own_event
+from perdure.engine.delivery.scope import RunScope
+from perdure.engine.thread.level import Level
+from perdure.engine.thread.position import Effects, Position, own_event
 from perdure.engine.thread.state import DELETED, LaneState, Replaced
 from perdure.errors import HandlerCancelled, TimedOut, WorkflowRunnerException
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
@@ -22,12 +25,6 @@ from perdure.graph.handlers import Returns
 from perdure.graph.policy import DEFAULT, FailurePolicy
 from perdure.isolation import isolate
 from perdure.records import WorkflowMessage
-
-if TYPE_CHECKING:
-    from perdure.codec import Codec
-    from perdure.engine.delivery.scope import RunScope
-    from perdure.engine.thread.level import Level
-    from perdure.engine.thread.position import Position
 
 
 def take_off_suspension(context: DeliveryContext) -> bool:
@@ -83,11 +80,6 @@ class Lane(msgspec.Struct, eq=False):
     """Whether a handler has looked at the state, shared or private."""
     touched_state: LaneState | None = None
     touched_private: dict[str, Any] | None = None
-
-    @property
-    def steps_path(self) -> str:
-        """Prefix of the names of its steps in events."""
-        return self.level.path if self.executor.is_function else f"{self.full_id}/"
 
     @property
     def state(self) -> LaneState:
@@ -166,7 +158,12 @@ class Lane(msgspec.Struct, eq=False):
             is_suspended = take_off_suspension(context)
             if self._is_cancelled():
                 raise
-            effects = self._suspend(context.delivery) if is_suspended else await self._own_end(error, context)
+            if is_suspended:
+                effects = self._suspend(context.delivery)
+            else:  # the handler's own task was cancelled, but not the run: it failed
+                failure = HandlerCancelled(self.full_id)
+                failure.__cause__ = error
+                effects = await self._apply_policy(failure, context.delivery)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             raise
         except BaseException as error:  # noqa: BLE001  # raised again, unless a policy handles it
@@ -258,12 +255,6 @@ class Lane(msgspec.Struct, eq=False):
         event = self.in_child(WorkflowEvent("executor_failed", executor_id=self.full_id, details=details))
         self.scope.emit(event)
         self.failure_events = (*self.failure_events, event)
-
-    async def _own_end(self, error: asyncio.CancelledError, context: DeliveryContext) -> Effects:
-        """The handler's own task was cancelled, but not the run: treat it as a failure."""
-        failure = HandlerCancelled(self.full_id)
-        failure.__cause__ = error
-        return await self._apply_policy(failure, context.delivery)
 
     def _is_cancelled(self) -> bool:
         """Whether the run was cancelled, rather than a task inside the handler."""

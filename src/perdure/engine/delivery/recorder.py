@@ -112,14 +112,13 @@ class Recorder:
     def _done_in(self, frame: Frame) -> Effects | None:
         """The effects of the step, its in-place changes included; None if it has none."""
         lane, did = self._lane, Effects()
-        did.sends, did.outputs, did.requests = frame.effects.sends, frame.effects.outputs, frame.effects.requests
+        did.add(frame.effects)
         did.write(frame.effects.writes)
         if frame.read and lane.touched_state is not None:
             changed = lane.touched_state.changed_since(frame.read, lane.scope.codec)
             did.write((key, Replaced(isolate(value))) for key, value in changed)
         if frame.private:
             did.private = private_changes(frame.private, lane.private)
-        did.use(frame.effects.usage)
         is_something = did.sends or did.outputs or did.requests or did.writes or did.usage or did.private is not None
         return did if is_something else None
 
@@ -214,7 +213,8 @@ class Recorder:
         return True
 
     def path(self, call: StepCall) -> str:
-        return f"{self._lane.steps_path}{call.name}"
+        lane = self._lane
+        return f"{lane.level.path if lane.executor.is_function else f'{lane.full_id}/'}{call.name}"
 
     def emit(self, kind: str, call: StepCall, data: Any = None, error: Exception | None = None) -> None:
         path = self.path(call)

@@ -8,11 +8,12 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, 
 from contextvars import Context, copy_context
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from perdure.clock import Clock, TimeLimitReached, cancel_and_wait, run_with_timeout
+from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope
 from perdure.engine.thread.level import Level, child_level, start_child
 from perdure.engine.thread.position import Child, Effects, every_level
@@ -28,11 +29,7 @@ from perdure.errors import (
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.policy import ISOLATE, SKIP
 
-if TYPE_CHECKING:
-    from perdure.engine.delivery.lane import Lane
-
-
-RunLane = Callable[["Lane"], Coroutine[Any, Any, None]]
+RunLane = Callable[[Lane], Coroutine[Any, Any, None]]
 
 
 async def run_side_by_side(lanes: Sequence[Lane], run_lane: RunLane) -> bool:

@@ -41,15 +41,12 @@ def check_compatibility(
         breaking = [*migrator.differences, *breaking]
     if breaking and not force:
         raise IncompatibleWorkflow(checkpoint.checkpoint_id, compiled.graph.name, breaking)
-    warnings = []
+    texts = []
     if migrator is not None and migrator.applied:
-        text = f"Migrations were applied to the checkpoint: {', '.join(migrator.applied)}."
-        warnings.append(WorkflowEvent("warning", text))
+        texts.append(f"Migrations were applied to the checkpoint: {', '.join(migrator.applied)}.")
     if breaking or added:
-        changes = "; ".join((*breaking, *added))
-        text = f"The workflow changed since the checkpoint was made: {changes}."
-        warnings.append(WorkflowEvent("warning", text))
-    return warnings
+        texts.append(f"The workflow changed since the checkpoint was made: {'; '.join((*breaking, *added))}.")
+    return [WorkflowEvent("warning", text) for text in texts]
 
 
 def changes_since(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> tuple[list[str], list[str]]:
@@ -75,16 +72,12 @@ def changes_since(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> tuple[l
 
 def _missing_executors(level: WorkflowCheckpoint | ChildCheckpoint, compiled: Compiled, path: str) -> set[str]:
     """Executors with due deliveries that the graph does not have, by path."""
-    nodes, due = compiled.graph.nodes, set[str]()
-    for messages in level.messages.values():
-        due.update(str(message.target_id) for message in messages)
-    for request in level.pending_request_info_events.values():
-        due.add(_asker(request, nodes))
-    for delivery in level.suspended.values():
-        due.add(str(delivery.message.target_id))
-    for child in level.children.values():
-        due.add(child.executor_id)
-    gone = {f"{path}{executor_id}" for executor_id in due if executor_id not in nodes} if due else due
+    nodes = compiled.graph.nodes
+    due = {str(message.target_id) for messages in level.messages.values() for message in messages}
+    due |= {_asker(request, nodes) for request in level.pending_request_info_events.values()}
+    due |= {str(delivery.message.target_id) for delivery in level.suspended.values()}
+    due |= {child.executor_id for child in level.children.values()}
+    gone = {f"{path}{executor_id}" for executor_id in due if executor_id not in nodes}
     for child in level.children.values():
         inner = compiled.children.get(child.executor_id)
         if inner is not None:

@@ -52,12 +52,11 @@ def plan(level: Level, scope: RunScope, open_child: Callable[[Level, Child], Lev
     return [*level.lanes, *(lane for lanes in inner for lane in lanes)]
 
 
-Applied = tuple[Position, list[WorkflowEvent], list[Effects]]
-"""The next position, events to emit (warnings, sub-workflows that ended), and all effects."""
-
-
-async def apply(level: Level, codec: Codec | None, now: Callable[[], datetime]) -> Applied:
-    """Merge the effects of all lanes into the next position. The present position does not change.
+async def apply(
+    level: Level, codec: Codec | None, now: Callable[[], datetime]
+) -> tuple[Position, list[WorkflowEvent], list[Effects]]:
+    """Merge the effects of all lanes into the next position. The present position does not change. Returns the next
+    one, events to emit (warnings, sub-workflows that ended), and all effects.
 
     Effects are folded in the order of the deliveries, then of the sends, so the outcome does not depend on which lane
     ended first. Only a condition of an edge may await. Raises StateConflict or DuplicateRequest.

@@ -6,23 +6,20 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from perdure.clock import Clock
 from perdure.engine.thread.compiled import Compiled
-from perdure.engine.thread.position import Position
+from perdure.engine.thread.position import Effects, Position
 from perdure.errors import ThreadBusy
 from perdure.events import WorkflowRunState
 from perdure.graph.executor import Executor
 from perdure.graph.graph import Node
 from perdure.names import new_thread_id
 from perdure.records import Record
-
-if TYPE_CHECKING:
-    from perdure.engine.thread.position import Effects
 
 
 class Instances(dict[str, Executor]):

@@ -281,6 +281,13 @@ class Effects(msgspec.Struct, eq=False):
         if usage:
             self.usage = add_counts(self.usage, usage)
 
+    def add(self, some: Effects) -> None:
+        """Add the messages, outputs, requests and usage of a step, without its writes."""
+        self.sends += some.sends
+        self.outputs += some.outputs
+        self.ask(some.requests)
+        self.use(some.usage)
+
     def write(self, writes: Iterable[tuple[str, Any]]) -> None:
         if isinstance(self.writes, list):
             self.writes.extend(writes)

@@ -80,7 +80,8 @@ class LaneState:
         added = value[len(copied.copies) :]
         if added and not (are_flat_dicts(added) and set(map(id, added)).isdisjoint(map(id, copied.copies))):
             return isolate(value)
-        own = self._flat[key] = copied.flat.extend(list(map(dict.copy, added)))
+        items = list(map(dict.copy, added))
+        own = self._flat[key] = FlatDicts(copied.flat.items + items, [*copied.flat.values, *_all_values(items)])
         return own.items
 
     def _base(self, key: str) -> Any:
@@ -166,10 +167,6 @@ class FlatDicts(NamedTuple):
     items: list[dict[Any, Any]]
     values: list[Any]
     """Those of all items."""
-
-    def extend(self, items: list[dict[Any, Any]]) -> FlatDicts:
-        """A longer list, of the same items and these."""
-        return FlatDicts(self.items + items, [*self.values, *_all_values(items)])
 
 
 class _Copied(NamedTuple):
