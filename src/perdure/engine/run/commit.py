@@ -21,9 +21,6 @@ from perdure.engine.watch import Saving
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.records import CheckpointInfo, Counters
 
-Saved = tuple[CheckpointInfo | None, int | None]
-"""The new checkpoint, and the cursor of its last event. Both None where nothing was saved."""
-
 
 class Committer:
     """Makes positions of one thread durable, for one run. Without a storage it only moves the live thread."""
@@ -67,8 +64,9 @@ class Committer:
 
     async def commit(
         self, after: Position, consumed: Sequence[str] = (), completed: WorkflowEvent | None = None
-    ) -> Saved:
-        """Make `after` the thread's position, and its head where there is a storage.
+    ) -> tuple[CheckpointInfo | None, int | None]:
+        """Make `after` the thread's position, and its head where there is a storage. Returns the new checkpoint and the
+        cursor of its last event, both None where nothing was saved.
 
         `completed` is the event of the superstep that led to it; None for an input. A commit that has begun completes,
         so the store and the live thread cannot diverge: the loop, or the end of the run, raises a cancellation that

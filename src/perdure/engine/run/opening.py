@@ -72,12 +72,16 @@ def changes_since(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> tuple[l
 
 def _missing_executors(level: WorkflowCheckpoint | ChildCheckpoint, compiled: Compiled, path: str) -> set[str]:
     """Executors with due deliveries that the graph does not have, by path."""
-    nodes = compiled.graph.nodes
-    due = {str(message.target_id) for messages in level.messages.values() for message in messages}
-    due |= {_asker(request, nodes) for request in level.pending_request_info_events.values()}
-    due |= {str(delivery.message.target_id) for delivery in level.suspended.values()}
-    due |= {child.executor_id for child in level.children.values()}
-    gone = {f"{path}{executor_id}" for executor_id in due if executor_id not in nodes}
+    nodes, due = compiled.graph.nodes, set[str]()
+    for messages in level.messages.values():
+        due.update(str(message.target_id) for message in messages)
+    for request in level.pending_request_info_events.values():
+        due.add(_asker(request, nodes))
+    for delivery in level.suspended.values():
+        due.add(str(delivery.message.target_id))
+    for child in level.children.values():
+        due.add(child.executor_id)
+    gone = {f"{path}{executor_id}" for executor_id in due if executor_id not in nodes} if due else due
     for child in level.children.values():
         inner = compiled.children.get(child.executor_id)
         if inner is not None:

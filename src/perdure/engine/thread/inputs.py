@@ -38,9 +38,9 @@ def make_terms(
         raise InvalidRun(f"A deadline is a datetime with a time zone, got {deadline!r}.")
     if deadline is not None and deadline.tzinfo is None:
         raise InvalidRun(f"A deadline needs a time zone, got {deadline!r}: try deadline.replace(tzinfo=UTC).")
-    if default is not ... and deadline is None:
-        raise InvalidRun("A request's default is delivered when its deadline passes: give a deadline too.")
     if default is not ...:
+        if deadline is None:
+            raise InvalidRun("A request's default is delivered when its deadline passes: give a deadline too.")
         try:
             default = isolate(coerce(default, response_type))
         except (ValueError, TypeError) as error:

@@ -301,9 +301,7 @@ class LiveThreads:
         if thread.owner is not ownership:  # another run took it after the event loop was closed
             return
         thread.is_kept_elsewhere = forget
-        thread.owner = None
-        if thread.queue:
-            self._hand_over(thread)
+        self._hand_over(thread)
         self._forget(thread)
 
     def _forget(self, thread: LiveThread) -> None:

@@ -210,8 +210,6 @@ def _child_checkpoint(child: Child) -> ChildCheckpoint:
 
 
 def executor_memories(position: Position) -> dict[str, ExecutorMemory]:
-    if not position.saved and not position.private:
-        return {}
     ids = dict.fromkeys((*position.saved, *position.private))
     return {key: ExecutorMemory(position.saved.get(key), position.private.get(key)) for key in ids}
 

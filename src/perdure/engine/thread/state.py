@@ -21,13 +21,10 @@ DELETED: Any = type("Deleted", (), {"__repr__": lambda self: "DELETED"})()
 """Written in place of a value: deletes the key."""
 
 
-class Replaced:
+class Replaced(msgspec.Struct, eq=False):
     """Written for a value that was changed in place: replaces the old value, even if the key has a reducer."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
 
 class LaneState:
