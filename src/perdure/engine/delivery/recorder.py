@@ -9,7 +9,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.clock import TimeLimitReached, await_uncancelled, run_with_timeout
+from perdure.clock import TimeLimitReached, complete, run_with_timeout
 from perdure.codec import Encoded
 from perdure.engine.delivery.replay import Calls, Frame, StepCall, Waits, enter_frame, inside, leave_frame
 from perdure.engine.delivery.scope import decode_effects, encode_effects, value_of
@@ -78,10 +78,7 @@ class Recorder:
         """
         if self.journal_error is not None:
             raise self.journal_error
-        place, cancelled = await self.unless_broken(await_uncancelled(self._journal.append(self._delivery_id, record)))
-        if cancelled is not None:
-            raise cancelled
-        return place
+        return await self.unless_broken(complete(self._journal.append(self._delivery_id, record)))
 
     async def unless_broken(self, work: Awaitable[T]) -> T:
         """The result of the work. Its error fails the delivery, not the step."""

@@ -109,9 +109,11 @@ class Level(msgspec.Struct, eq=False):
     def arguments(self, parameter: str, executor_id: str) -> RunArguments:
         """Run arguments for one executor. A WorkflowExecutor passes its own to its sub-workflow."""
         if self.parent is None or self.child is None:
-            return arguments_for(self.position.run_kwargs.get(parameter), executor_id)
-        passed: dict[str, Any] = self.parent.arguments(parameter, self.child.executor_id).as_given
-        return arguments_for(arrange_arguments(passed, self.compiled.graph.nodes, parameter), executor_id)
+            arranged = self.position.run_kwargs.get(parameter) or {}
+        else:
+            passed = self.parent.arguments(parameter, self.child.executor_id).as_given
+            arranged = arrange_arguments(passed, self.compiled.graph.nodes, parameter)
+        return RunArguments({**arranged.get(GLOBAL, {}), **arranged.get(executor_id, {})})
 
 
 def child_level(parent: Level, child: Child, thread: LiveThread) -> Level:
@@ -248,30 +250,26 @@ class WithheldSecret:
 class RunArguments(Mapping[str, Any]):
     """The arguments with opened secrets. Raises MissingSecret for a secret that was not passed again."""
 
-    __slots__ = ("_arguments", "_seen")
+    __slots__ = ("_seen", "as_given")
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
-        self._arguments = arguments
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self.as_given = arguments
+        """With closed secrets, for a sub-workflow."""
         self._seen: dict[str, Any] = {}
-
-    @property
-    def as_given(self) -> dict[str, Any]:
-        """The arguments with closed secrets, for a sub-workflow."""
-        return dict(self._arguments)
 
     def __getitem__(self, key: str) -> Any:
         if key not in self._seen:
-            self._seen[key] = _open(self._arguments[key])
+            self._seen[key] = _open(self.as_given[key])
         return self._seen[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._arguments)
+        return iter(self.as_given)
 
     def __len__(self) -> int:
-        return len(self._arguments)
+        return len(self.as_given)
 
     def __repr__(self) -> str:
-        return f"RunArguments({dict(self._arguments)!r})"
+        return f"RunArguments({self.as_given!r})"
 
 
 def arrange_arguments(arguments: Mapping[str, Any], executor_ids: Mapping[str, Any], parameter: str) -> dict[str, Any]:
@@ -289,11 +287,6 @@ def arrange_arguments(arguments: Mapping[str, Any], executor_ids: Mapping[str, A
                 f"got {type(value).__name__}."
             )
     return {key: _own(dict(value)) for key, value in arguments.items()}
-
-
-def arguments_for(arranged_arguments: Mapping[str, Any] | None, executor_id: str) -> RunArguments:
-    arranged = arranged_arguments or {}
-    return RunArguments({**arranged.get(GLOBAL, {}), **arranged.get(executor_id, {})})
 
 
 def _open(value: Any) -> Any:

@@ -113,7 +113,8 @@ class Ownership:
         """Resolved when the thread is handed to this run, while it waits in the queue."""
         self._task = asyncio.current_task()
         self._cancels_before = self._task.cancelling() if self._task is not None else 0
-        self._released = asyncio.Event()
+        self.released = asyncio.Event()
+        """Set once it has released its thread."""
         _RUNS[run_id] = self
 
     @property
@@ -183,14 +184,11 @@ class Ownership:
         """Whether its caller cancelled it, beside any interruption."""
         return self._task is not None and self._task.cancelling() - self._cancels > self._cancels_before
 
-    def mark_released(self) -> None:
-        self._released.set()
-
     async def wait(self) -> None:
         """Wait until it has released its thread, in its store as well."""
         if self.is_here:
-            await self._released.wait()
-        while not (self._released.is_set() or self.is_dead):  # noqa: ASYNC110  # an Event belongs to one loop
+            await self.released.wait()
+        while not (self.released.is_set() or self.is_dead):  # noqa: ASYNC110  # an Event belongs to one loop
             await asyncio.sleep(BUSY_POLL_SECONDS)
 
     def take_interruption(self) -> bool:
@@ -266,7 +264,7 @@ class LiveThreads:
         try:
             await ownership.turn
         except asyncio.CancelledError:
-            ownership.mark_released()
+            ownership.released.set()
             if thread.owner is ownership:
                 self._hand_over(thread)
             elif ownership in thread.queue:
@@ -297,7 +295,7 @@ class LiveThreads:
 
     def release(self, thread: LiveThread, ownership: Ownership, *, forget: bool) -> None:
         """Release the thread. With `forget`, it leaves memory unless it is the default thread or the first."""
-        ownership.mark_released()
+        ownership.released.set()
         if thread.owner is not ownership:  # another run took it after the event loop was closed
             return
         thread.is_kept_elsewhere = forget
