@@ -171,9 +171,8 @@ def open_store(
     nothing yet.
 
     A relative path follows `sqlite:///`, an absolute one `sqlite:////`; `file:///var/x` is absolute and `file:x`
-    relative. `postgresql://host/database?schema=name` names a schema other
-    than `perdure`. A path without a scheme is a SQLite file if it ends in `.db`,
-    `.sqlite` or `.sqlite3`. Raises ValueError for anything else.
+    relative. `postgresql://host/database?schema=name` names a schema other than `perdure`. A path without a scheme is a
+    SQLite file if it ends in `.db`, `.sqlite` or `.sqlite3`. Raises ValueError for anything else.
     """
     text = os.fspath(url)
     scheme, colon, rest = text.partition(":")

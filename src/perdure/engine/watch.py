@@ -16,7 +16,6 @@ from perdure.events import WorkflowRunState
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.trace import Link, SpanKind
 
     from perdure.checkpoints.checkpoint import WorkflowCheckpoint
     from perdure.checkpoints.thread import OnSaved
@@ -45,27 +44,10 @@ class RunSpans:
         self._deliveries: dict[Lane, Opened] = {}
         """Spans of running deliveries."""
 
-    def open(
-        self,
-        name: str,
-        attributes: dict[str, Any],
-        context: Context | None = None,
-        *,
-        links: Sequence[Link] = (),
-        kind: SpanKind | None = None,
-    ) -> Opened:
-        from opentelemetry.trace import SpanKind
-
-        span = self._tracer.start_span(
-            name,
-            context,
-            kind or SpanKind.INTERNAL,
-            attributes,
-            links,
-            record_exception=False,
-            set_status_on_exception=False,
-        )
-        return Opened(self.tracing, span)
+    def open(self, name: str, attributes: dict[str, Any], context: Context | None = None, **options: Any) -> Opened:
+        """`options` are those of OpenTelemetry's `start_span`."""
+        options = {"record_exception": False, "set_status_on_exception": False, **options}
+        return Opened(self.tracing, self._tracer.start_span(name, context, attributes=attributes, **options))
 
     def run(self, compiled: Compiled, thread_id: str, run_id: str, request: RunRequest) -> Opened:
         """Open the span of the run, in the thread's trace and linked to the caller."""
@@ -157,7 +139,6 @@ class RunSpans:
     async def step(
         self, path: str, attempt: int, work: Coroutine[Any, Any, tuple[Any, Exception | None]]
     ) -> tuple[Any, Exception | None]:
-        """One attempt of a step."""
         with self.open(f"step.process {path}", {"step.name": path, "perdure.attempt": attempt}) as opened:
             value, failure = await work
             opened.outcome = "completed"

@@ -106,11 +106,10 @@ class Delivery:
                 self.sink.write([(key, own)])
                 lane.state.write(key, own)
         if effects.private is not None:
-            for key in (*effects.private["changed"], *effects.private["gone"]):
-                self.touch_private(key)
-            lane.private.update(isolate(effects.private["changed"]))
+            private = self.private
+            private.update(isolate(effects.private["changed"]))
             for key in effects.private["gone"]:
-                lane.private.pop(key, None)
+                private.pop(key, None)
         if is_news:
             for event in effects.outputs:
                 lane.scope.emit(own_event(lane.to_public(event), replayed=True))
@@ -127,14 +126,12 @@ class Delivery:
 
     @property
     def requests_made(self) -> int:
-        frames = frames_of(self) if self.steps is not None else ()
-        return len(self.effects.requests) + sum(len(frame.effects.requests) for frame in frames)
+        return len(self.effects.requests) + sum(len(frame.effects.requests) for frame in frames_of(self))
 
     def remember_write(self, key: str) -> None:
         """Remember the earlier writes of a state key, before a step writes it."""
-        if self.steps is not None:
-            for frame in frames_of(self):
-                frame.written.setdefault(key, self.lane.state.list_writes(key))
+        for frame in frames_of(self) if self.steps is not None else ():
+            frame.written.setdefault(key, self.lane.state.list_writes(key))
 
     def remember_read(self, key: str, value: Any) -> None:
         """Remember a state value that a step reads: the step may change it in place."""

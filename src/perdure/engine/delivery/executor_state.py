@@ -10,6 +10,7 @@ from typing import Any
 from perdure.checkpoints.any_storage import OpenThread
 from perdure.checkpoints.delta.recent import IncrementalEncoder
 from perdure.codec import Encoded
+from perdure.engine.delivery.scope import value_of
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.level import Level, instances_of
 from perdure.engine.thread.live_threads import LiveThread
@@ -94,10 +95,7 @@ class ExecutorMemories:
 
     async def put_back(self, executor: Executor, frozen: Any, position: Position) -> None:
         """Restore the executor from its frozen memory. Raises CheckpointHookFailed."""
-        if isinstance(frozen, Encoded):
-            state = frozen.codec.decode(frozen.tree, f"executors[{executor.id!r}].saved")
-        else:
-            state = isolate(frozen)
+        state = value_of(frozen, f"executors[{executor.id!r}].saved")
         await _call_hook(executor, "on_checkpoint_restore", position, self._thread.thread_id, state)
 
     def _freeze(self, saved: Any, executor_id: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextvars import ContextVar
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -283,9 +284,7 @@ class Lane(msgspec.Struct, eq=False):
         def run_by(task: asyncio.Task[Any]) -> None:
             context.task, context.has_own_task = task, True
 
-        def mark_cancelled() -> None:
-            context.is_cancelled = True
-
+        mark_cancelled = partial(setattr, context, "is_cancelled", True)
         try:
             return await run_with_timeout(seconds, work, self.scope.clock, run_by, mark_cancelled)
         except TimeLimitReached as error:
@@ -308,7 +307,6 @@ class Lane(msgspec.Struct, eq=False):
 
 
 def make_lane(scope: RunScope, level: Level, executor_id: str) -> Lane:
-    """The lane of an executor that has work."""
     position, is_root = level.position, level.parent is None
     full_id = executor_id if is_root else level.path + executor_id
     is_plain = is_root and not position.suspended

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -91,12 +90,6 @@ def frames_of(owner: object) -> Iterator[Frame]:
 
 _last_call: ContextVar[tuple[object, str] | None] = ContextVar("perdure_last_call", default=None)
 """A mark of the delivery, and the key of the last call of this flow of control. Tasks inherit it."""
-
-
-def name_in(key: str) -> str:
-    """The name of a call, from its key."""
-    match = re.match(r"(.+?) (?:= |[0-9a-f]{16}(?: |$))", key)
-    return match.group(1) if match is not None else key.partition(" ")[0]
 
 
 def inside(key: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.clock import cancel_and_wait
 from perdure.engine.delivery.recorder import Recorder, Work
-from perdure.engine.delivery.replay import Replay, StepCall, Waits, name_in
+from perdure.engine.delivery.replay import Replay, StepCall, Waits
 from perdure.engine.thread.inputs import request_key
 from perdure.errors import RequestExpired, WorkflowRunnerException
 from perdure.events import WorkflowEvent
@@ -243,7 +244,11 @@ class StepSession:
 
 
 def _describe_place(key: str | None) -> str:
-    return "at the beginning" if key is None else f"after {name_in(key)!r}"
+    if key is None:
+        return "at the beginning"
+    match = re.match(r"(.+?) (?:= |[0-9a-f]{16}(?: |$))", key)
+    name = key.partition(" ")[0] if match is None else match.group(1)
+    return f"after {name!r}"
 
 
 def _identifying_arguments(

@@ -138,10 +138,9 @@ class Routes:
             join.deliver_if_complete(sorter, held)
 
     def _warn(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
-        if not self._graph.executors[source_id].may_end_here:
-            sorter.warnings.append(self._nowhere(source_id, data, target_id))
-
-    def _nowhere(self, source_id: str, data: Any, target_id: str | None) -> WorkflowEvent:
+        """Warn that no edge applies to the message."""
+        if self._graph.executors[source_id].may_end_here:
+            return
         what = f"The message of type {type_name(type(data))} that {source_id!r} sent"
         if target_id is not None:
             text = f"{what} to {target_id!r} was not delivered: no edge leads there, or it does not accept the type."
@@ -154,7 +153,7 @@ class Routes:
             remedy = f"add a handler for it to a target, or add_edge({source_id}, {source_id})"
         if isinstance(data, SubWorkflowRequestMessage):
             remedy = f"a handler for it in an executor after {source_id!r}, or WorkflowExecutor(propagate_request=True)"
-        return WorkflowEvent("warning", f"{text} Remedy: {remedy}.", executor_id=source_id)
+        sorter.warnings.append(WorkflowEvent("warning", f"{text} Remedy: {remedy}.", executor_id=source_id))
 
 
 def _way(graph: Graph, group: EdgeGroup, source_id: str) -> Way | AsyncWay:
