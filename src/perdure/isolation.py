@@ -115,14 +115,6 @@ def _copy(value: Any, memo: _Memo) -> Any:
     return _kind_of(type(value)).copy(value, memo) if copied is _MISSING else copied
 
 
-def _itself(value: Any, memo: _Memo) -> Any:
-    return value
-
-
-def _no_parts(value: Any) -> Iterable[Any]:
-    return ()
-
-
 def _copy_list(value: list[Any], memo: _Memo) -> list[Any]:
     copied: list[Any] = []
     memo[id(value)] = copied
@@ -271,13 +263,14 @@ def _struct_parts(value: Any) -> Iterable[Any]:
         return [getattr(value, name, None) for name in value.__struct_fields__]
 
 
+_ATOM = _Kind(lambda value, memo: value, lambda value: ())
 _KNOWN: dict[type, _Kind] = {
     list: _Kind(_copy_list, None, iter),
     dict: _Kind(_copy_dict, None, lambda value: itertools.chain(value, value.values())),
     set: _Kind(_copy_set, None, iter),
     tuple: _Kind(_copy_tuple, iter),
     frozenset: _Kind(_copy_frozenset, iter),
-    **{cls: _Kind(_itself, _no_parts) for cls in _ATOMIC},
+    **dict.fromkeys(_ATOMIC, _ATOM),
 }
 _LEARNED: WeakKeyDictionary[type, _Kind] = WeakKeyDictionary()
 
@@ -291,7 +284,7 @@ def _kind_of(cls: type) -> _Kind:
 
 def _learn(cls: Any) -> _Kind:
     if issubclass(cls, enum.Enum | type):
-        return _Kind(_itself, _no_parts)
+        return _ATOM
     if _has_own_way_of_copying(cls):
         return _Kind(_copy_deeply, None)
     if issubclass(cls, tuple) and cls.__dictoffset__ == 0:  # a NamedTuple

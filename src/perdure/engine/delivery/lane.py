@@ -97,7 +97,12 @@ class Lane(msgspec.Struct, eq=False):
         return self.touched_private
 
     def write_again(self, key: str, value: Any) -> None:
-        self.state.write(key, _own(value))
+        """Repeat a recorded write, with a copy: if this superstep fails too, the journal replays it once more."""
+        if isinstance(value, Replaced):
+            value = Replaced(isolate(value.value))
+        elif value is not DELETED:
+            value = isolate(value)
+        self.state.write(key, value)
 
     def replace_private(self, private: dict[str, Any]) -> None:
         self.has_touched = True
@@ -311,13 +316,6 @@ def make_lane(scope: RunScope, level: Level, executor_id: str) -> Lane:
     full_id = executor_id if is_root else level.path + executor_id
     is_plain = is_root and not position.suspended
     return Lane(scope, level, executor_id, level.executors[executor_id], position, full_id, is_plain, scope.task)
-
-
-def _own(written: Any) -> Any:
-    """A copy of a recorded write: if this superstep fails too, the journal replays it once more."""
-    if written is DELETED:
-        return written
-    return Replaced(isolate(written.value)) if isinstance(written, Replaced) else isolate(written)
 
 
 _DATA = itemgetter(0)

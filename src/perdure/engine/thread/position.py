@@ -82,12 +82,10 @@ class Position(msgspec.Struct, eq=False):
 
     def is_due(self, now: datetime) -> bool:
         """Whether a superstep would do anything now."""
-        if self.mailbox:
-            return True
-        if not self.suspended and not self.children:
-            return False
-        return any(is_awake(delivery, now) for delivery in self.suspended.values()) or any(
-            child.is_due(now) for child in self.children.values()
+        return (
+            bool(self.mailbox)
+            or any(is_awake(delivery, now) for delivery in self.suspended.values())
+            or any(child.is_due(now) for child in self.children.values())
         )
 
     @property
