@@ -235,13 +235,6 @@ class Delivery:
         effects.also(suspended=suspended, withdrawn=tuple(request for request in waited if request not in waits))
         return effects
 
-    def complete(self) -> None:
-        """The handler succeeded."""
-        if self.steps is not None:
-            self.steps.end()
-        if self.before is not None and self.before.waits:
-            self.effects.also(withdrawn=self.before.waits)
-
     @property
     def journal_error(self) -> Exception | None:
         """Why its records cannot be stored. The delivery then fails, even if its handler catches the error."""

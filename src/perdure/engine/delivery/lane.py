@@ -225,7 +225,11 @@ class Lane(msgspec.Struct, eq=False):
         if context.used is not None or message.delivery_id in self.position.suspended:
             if take_off_suspension(context):  # the handler caught the cancellation
                 return self._suspend(context.delivery)
-            context.delivery.complete()
+            delivery = context.delivery
+            if delivery.steps is not None:
+                delivery.steps.end()
+            if delivery.before is not None and delivery.before.waits:
+                effects.also(withdrawn=delivery.before.waits)
         effects.sent_as = self.level.stands_in_for(message)
         return effects
 

@@ -285,9 +285,8 @@ def encode_effects(effects: Effects, executor_id: str, codec: Codec) -> Tree:
 def _encode_write(key: str, value: Any, codec: Codec) -> Tree:
     if value is DELETED:
         return [key, "deleted"]
-    if isinstance(value, Replaced):
-        return [key, "replaced", codec.encode(value.value, f"state[{key!r}]")]
-    return [key, "written", codec.encode(value, f"state[{key!r}]")]
+    kind, value = ("replaced", value.value) if isinstance(value, Replaced) else ("written", value)
+    return [key, kind, codec.encode(value, f"state[{key!r}]")]
 
 
 def _decode_write(key: str, kind: str, tree: Tree = None, *, path: str, codec: Codec) -> tuple[str, Any]:

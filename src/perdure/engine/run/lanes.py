@@ -169,7 +169,7 @@ async def run_child_lane(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
         if task is not None and task.cancelling():
             task.uncancel()
     except TimeLimitReached as reached:
-        late = timeout_error(limited)
+        late = TimedOut(limited.full_id, limited.policy.timeout or 0)
         late.__cause__ = reached.__cause__
         _meet(lane, limited, late)
     except Exception as error:  # noqa: BLE001  # raised again, unless a policy handles it
@@ -179,10 +179,6 @@ async def run_child_lane(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
             level.running.pop(lane, None)
             if level.deadline is not None:
                 level.ended_at = clock.now()
-
-
-def timeout_error(level: Level) -> TimedOut:
-    return TimedOut(level.full_id, level.policy.timeout or 0)
 
 
 def _meet(lane: Lane, where: Level, error: Exception) -> None:
@@ -254,7 +250,7 @@ class Nesting:
             level.deadline = self._deadlines.setdefault(child_id, now + timedelta(seconds=seconds))
         limit = level.compiled.graph.max_iterations
         if level.deadline is not None and level.deadline <= now:
-            level.failure = timeout_error(level)
+            level.failure = TimedOut(level.full_id, seconds or 0)
         elif level.position.mailbox and level.position.since_input >= limit:
             level.failure = WorkflowConvergenceException(self._thread.thread_id, limit)
         if level.failure is not None and find_policy_level(level, level.failure) is not level:
