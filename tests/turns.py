@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.clock import await_uncancelled
 from perdure.records import Commit, JournalEntry, Lease, OpenedThread
 from perdure.stores.memory.store import MemoryStore
 

@@ -1,12 +1,17 @@
-"""Time as a dependency: code that waits, stamps or limits takes a clock, so that tests need not sleep."""
+"""Time as a dependency, and waiting for work: to its end although the caller was cancelled, or for a limited time.
+
+Code that waits, stamps or limits takes a clock, so that tests need not sleep.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -33,6 +38,48 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))
+
+
+async def await_uncancelled(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError | None]:
+    """Await the work to its end. Returns its result and the cancellation that arrived meanwhile, if any.
+
+    The caller raises the cancellation once its state is consistent: half of an undone superstep, or of a release,
+    would corrupt the thread. Raises the error of the work, or the cancellation if both occurred.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None and (task.cancelled() or task.exception() is not None):
+        raise cancelled
+    return task.result(), cancelled
+
+
+async def complete(work: Coroutine[Any, Any, T]) -> T:
+    """Await the work to its end, then raise the cancellation that arrived meanwhile, if any."""
+    result, cancelled = await await_uncancelled(work)
+    if cancelled is not None:
+        raise cancelled
+    return result
+
+
+async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> asyncio.CancelledError | None:
+    """Cancel and await all tasks, even those that resist, and cancel them again if the caller is cancelled meanwhile.
+    Returns that cancellation."""
+    cancelled: asyncio.CancelledError | None = None
+    pending = [task for task in tasks if not task.done()]
+    while pending:
+        for task in pending:
+            task.cancel()
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        pending = [task for task in pending if not task.done()]
+    return cancelled
 
 
 class TimeLimitReached(Exception):  # a signal to the caller, who knows what took too long
@@ -66,12 +113,7 @@ async def run_with_timeout(
     was_late = not task.done()
     if was_late and on_cancel is not None:
         on_cancel()
-    while not task.done():
-        task.cancel()
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:  # cancelled again while waiting: still await the work
-            cancelled = error
+    cancelled = await cancel_and_wait([task]) or cancelled
     if cancelled is not None:
         if not task.cancelled():
             task.exception()  # retrieved: the cancellation replaces it

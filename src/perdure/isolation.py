@@ -34,6 +34,8 @@ class _Kind(NamedTuple):
     copy: Callable[[Any, _Memo], Any]
     parts: Callable[[Any], Iterable[Any]] | None
     """All parts of a value, if the value itself is immutable; else None."""
+    mutable_parts: Callable[[Any], Iterable[Any]] | None = None
+    """All parts of a value that is mutable and copied part by part; else None."""
 
 
 _ATOMIC: frozenset[type] = frozenset(
@@ -95,18 +97,8 @@ def is_fully_copied(value: object) -> bool:
 
 def _is_copied_here(value: Any) -> bool:
     kind = _kind_of(type(value))
-    parts = kind.parts
-    if parts is None:
-        inside = _INSIDE.get(type(value))
-        if inside is not None:
-            parts = inside
-        elif isinstance(kind.copy, _CopyFields):
-            parts = kind.copy.parts
-        elif kind.copy is _copy_struct:
-            parts = _struct_parts
-        else:
-            return False
-    return all(type(part) in _ATOMIC or _is_copied_here(part) for part in parts(value))
+    parts = kind.parts or kind.mutable_parts
+    return parts is not None and all(type(part) in _ATOMIC or _is_copied_here(part) for part in parts(value))
 
 
 def _cannot_change(value: object) -> bool:
@@ -121,14 +113,6 @@ def _copy(value: Any, memo: _Memo) -> Any:
         return value
     copied = memo.get(id(value), _MISSING)
     return _kind_of(type(value)).copy(value, memo) if copied is _MISSING else copied
-
-
-def _itself(value: Any, memo: _Memo) -> Any:
-    return value
-
-
-def _no_parts(value: Any) -> Iterable[Any]:
-    return ()
 
 
 def _copy_list(value: list[Any], memo: _Memo) -> list[Any]:
@@ -279,18 +263,14 @@ def _struct_parts(value: Any) -> Iterable[Any]:
         return [getattr(value, name, None) for name in value.__struct_fields__]
 
 
+_ATOM = _Kind(lambda value, memo: value, lambda value: ())
 _KNOWN: dict[type, _Kind] = {
-    list: _Kind(_copy_list, None),
-    dict: _Kind(_copy_dict, None),
-    set: _Kind(_copy_set, None),
+    list: _Kind(_copy_list, None, iter),
+    dict: _Kind(_copy_dict, None, lambda value: itertools.chain(value, value.values())),
+    set: _Kind(_copy_set, None, iter),
     tuple: _Kind(_copy_tuple, iter),
     frozenset: _Kind(_copy_frozenset, iter),
-    **{cls: _Kind(_itself, _no_parts) for cls in _ATOMIC},
-}
-_INSIDE: dict[type, Callable[[Any], Iterable[Any]]] = {
-    list: iter,
-    set: iter,
-    dict: lambda value: itertools.chain(value, value.values()),
+    **dict.fromkeys(_ATOMIC, _ATOM),
 }
 _LEARNED: WeakKeyDictionary[type, _Kind] = WeakKeyDictionary()
 
@@ -304,31 +284,28 @@ def _kind_of(cls: type) -> _Kind:
 
 def _learn(cls: Any) -> _Kind:
     if issubclass(cls, enum.Enum | type):
-        return _Kind(_itself, _no_parts)
+        return _ATOM
     if _has_own_way_of_copying(cls):
         return _Kind(_copy_deeply, None)
     if issubclass(cls, tuple) and cls.__dictoffset__ == 0:  # a NamedTuple
         return _Kind(_copy_tuple, iter)
     if issubclass(cls, msgspec.Struct) and cls.__dictoffset__ == 0:
-        return _Kind(_copy_struct, _struct_parts if cls.__struct_config__.frozen else None)
+        return _Kind(_copy_struct, _struct_parts if cls.__struct_config__.frozen else None, _struct_parts)
     # In vars: instances of a plain class derived from a frozen dataclass accept new attributes.
     if "__dataclass_params__" in vars(cls) and cls.__new__ is object.__new__:
         is_frozen = cls.__dataclass_params__.frozen
         fields = _CopyFields(cls, is_frozen)
-        return _Kind(fields, fields.parts if is_frozen else None)
+        return _Kind(fields, fields.parts if is_frozen else None, fields.parts)
     return _Kind(_copy_open_struct if issubclass(cls, msgspec.Struct) else _copy_deeply, None)
 
 
 def _has_own_way_of_copying(cls: Any) -> bool:
-    return hasattr(cls, "__deepcopy__") or any(
-        _is_overridden(cls, name) for name in ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
-    )
-
-
-def _is_overridden(cls: Any, name: str) -> bool:
-    member = getattr(cls, name, None)
-    is_inherited = member is getattr(object, name, None) or member is getattr(msgspec.Struct, name, None)
-    return not is_inherited and getattr(member, "__module__", None) != "dataclasses"
+    for name in ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"):
+        member = getattr(cls, name, None)
+        is_inherited = member is getattr(object, name, None) or member is getattr(msgspec.Struct, name, None)
+        if not is_inherited and getattr(member, "__module__", None) != "dataclasses":
+            return True
+    return hasattr(cls, "__deepcopy__")
 
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
@@ -359,17 +336,13 @@ def _same(value: Any, other: Any, seen: _Seen) -> bool:
     if kind is list or kind is tuple:
         return _all_same(value, other, seen)
     if kind is set or kind is frozenset:
-        return len(value) == len(other) and all(_has_partner(part, other, seen) for part in value)
+        return len(value) == len(other) and all(any(_same(part, each, seen) for each in other) for part in value)
     return _same_reduced(value, other, seen)
 
 
 def _all_same(items: Iterable[Any], other: Iterable[Any], seen: _Seen) -> bool:
     parts, others = list(items), list(other)
     return len(parts) == len(others) and all(_same(a, b, seen) for a, b in zip(parts, others, strict=True))
-
-
-def _has_partner(part: Any, others: Iterable[Any], seen: _Seen) -> bool:
-    return any(_same(part, each, seen) for each in others)
 
 
 def _same_reduced(value: Any, other: Any, seen: _Seen) -> bool:

@@ -14,13 +14,7 @@ from typing import Any
 ROOT = "perdure"
 ENVIRONMENT_VARIABLE = "PERDURE_LOG"
 LINE = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-    "critical": logging.CRITICAL,
-}
+LEVELS = ("debug", "info", "warning", "error", "critical")
 
 # A library must not print where logging is not configured: without this, Python writes warnings to stderr.
 logging.getLogger(ROOT).addHandler(logging.NullHandler())
@@ -37,7 +31,7 @@ def configure_from_environment() -> None:
     if not wanted:
         return
     root = logging.getLogger(ROOT)
-    root.setLevel(LEVELS.get(wanted, logging.INFO))
+    root.setLevel(wanted.upper() if wanted in LEVELS else logging.INFO)
     if not any(isinstance(handler, _Stderr) for handler in root.handlers):
         handler = _Stderr()
         handler.setFormatter(logging.Formatter(LINE))

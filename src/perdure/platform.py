@@ -8,14 +8,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Windows locks a range of bytes and blocks reads of it by others: lock a byte far behind any content.
 _LOCK_OFFSET = 0x7FFF_FFFF_0000
@@ -75,11 +72,8 @@ def unlock_file(fd: int) -> None:
     if sys.platform == "win32":
         import msvcrt
 
-        try:
-            with _at_the_lock_byte(fd):
-                msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
-        except PermissionError:
-            pass  # it was not locked
+        with suppress(PermissionError), _at_the_lock_byte(fd):  # PermissionError: it was not locked
+            msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
     else:
         import fcntl
 
@@ -122,10 +116,8 @@ def is_process_alive(identity: ProcessIdentity) -> bool | None:
 def kill_hard(pid: int) -> None:
     """Kill a process immediately, without a chance to clean up. Does nothing if it has ended."""
     try:
-        if sys.platform == "win32":
-            os.kill(pid, signal.SIGTERM)  # ends the process there, as any signal but the two console events does
-        else:
-            os.kill(pid, signal.SIGKILL)
+        # Windows has no SIGKILL. SIGTERM ends the process there, as any signal but the two console events does.
+        os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
     except ProcessLookupError:
         pass
     except OSError as problem:
@@ -165,18 +157,12 @@ def _pid_namespace() -> str:
 def _start_time(pid: int) -> str | None:
     """The start time of the process; None if it is not running."""
     if sys.platform == "linux":
-        return _start_time_linux(pid)
+        # Field 22. The name before it may hold spaces and brackets, so count from its end.
+        fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        return None if not fields or fields[0] in "ZX" else fields[19]  # a zombie has ended
     if sys.platform == "win32":
         return _start_time_windows(pid)
     return _ask("ps", "-o", "lstart=", "-p", str(pid)) or None
-
-
-def _start_time_linux(pid: int) -> str | None:
-    """Field 22 of /proc/<pid>/stat. The name before it may hold spaces and brackets, so count from its end."""
-    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    if not fields or fields[0] in "ZX":  # a zombie has ended
-        return None
-    return fields[19]
 
 
 def _start_time_windows(pid: int) -> str | None:

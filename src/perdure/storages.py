@@ -139,15 +139,20 @@ class PostgresCheckpointStorage(StoreCheckpointStorage):
         _check_seconds(statement_seconds, "statement_seconds")
         from perdure.stores.postgres.store import PostgresStore
 
-        store = PostgresStore(
+        postgres = PostgresStore(
             dsn,
             schema=schema,
             pool_size=pool_size,
             acquire_seconds=acquire_seconds,
             statement_seconds=statement_seconds,
         )
+        store: Store = postgres
+        if redis_url is not None:
+            from perdure.stores.valkey.store import AcceleratedStore, Valkey
+
+            store = AcceleratedStore(postgres, Valkey(redis_url), postgres.location)
         super().__init__(
-            _encrypt(_accelerate(store, redis_url, store.location), encryption),
+            _encrypt(store, encryption),
             serializer=serializer,
             allowed_types=allowed_types,
             allowed_checkpoint_types=allowed_checkpoint_types,
@@ -166,9 +171,8 @@ def open_store(
     nothing yet.
 
     A relative path follows `sqlite:///`, an absolute one `sqlite:////`; `file:///var/x` is absolute and `file:x`
-    relative. `postgresql://host/database?schema=name` names a schema other
-    than `perdure`. A path without a scheme is a SQLite file if it ends in `.db`,
-    `.sqlite` or `.sqlite3`. Raises ValueError for anything else.
+    relative. `postgresql://host/database?schema=name` names a schema other than `perdure`. A path without a scheme is a
+    SQLite file if it ends in `.db`, `.sqlite` or `.sqlite3`. Raises ValueError for anything else.
     """
     text = os.fspath(url)
     scheme, colon, rest = text.partition(":")
@@ -220,14 +224,6 @@ def _encrypt(store: Store, encryption: AesGcm | None) -> Store:
     if not hasattr(encryption, "encrypt"):  # without its value, which may be a key
         raise TypeError(f"encryption expects AesGcm(key), got a {type(encryption).__name__}.")
     return EncryptedStore(store, encryption)
-
-
-def _accelerate(store: Store, redis_url: str | None, location: str) -> Store:
-    if redis_url is None:
-        return store
-    from perdure.stores.valkey.store import AcceleratedStore, Valkey
-
-    return AcceleratedStore(store, Valkey(redis_url), location)
 
 
 def _check_dsn(dsn: object) -> None:

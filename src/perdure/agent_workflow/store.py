@@ -15,7 +15,6 @@ import msgspec
 from perdure.agent_workflow.definition import WorkflowConfig
 from perdure.agent_workflow.documents.convert import config_of, tree_of
 from perdure.agent_workflow.state import DEFINITION
-from perdure.cancelling import complete
 from perdure.checkpoints.access import OwnerWait
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.delta.recent import RecentThreads
@@ -23,7 +22,7 @@ from perdure.checkpoints.history.retention import FullHistory, LatestOnly, Reten
 from perdure.checkpoints.history.time_travel import commit_by_hand, make_repeat
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
-from perdure.clock import Clock, SystemClock
+from perdure.clock import Clock, SystemClock, complete
 from perdure.errors import (
     DamagedCheckpoint,
     DamagedDefinition,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, copy_checkpoint
 from perdure.checkpoints.delta.recent import IncrementalEncoder
@@ -19,6 +18,7 @@ from perdure.checkpoints.history.time_travel import load_metadata_of_head
 from perdure.checkpoints.migration.migrations import MESSAGE, Migrator, RenamedType, encode_item
 from perdure.checkpoints.storage import StoreCheckpointStorage, read_stored
 from perdure.checkpoints.thread import OnSaved, StoredThread
+from perdure.clock import await_uncancelled
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import CheckpointNotFound, DamagedCheckpoint, NoEventLog, StorageFailed

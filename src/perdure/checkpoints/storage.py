@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.access import abandon_claim, check_limit, missing_key, refuse_missing_key, storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.delta.assembly import Assembly, new_assembly
@@ -18,6 +17,7 @@ from perdure.checkpoints.history import pruning, time_travel
 from perdure.checkpoints.history.branches import Branches, build_branches
 from perdure.checkpoints.history.retention import Retention, as_retention
 from perdure.checkpoints.thread import Migrate, read_checkpoint
+from perdure.clock import await_uncancelled
 from perdure.codec import Codec, DeclaredTypes, declare
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import (

@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint, decode_body
 from perdure.checkpoints.delta.assembly import Assembly, read_checkpoint_tree
@@ -18,6 +17,7 @@ from perdure.checkpoints.encode import encode_graph
 from perdure.checkpoints.feed import Feed
 from perdure.checkpoints.history.retention import MAX_CARRIED_ENTRIES, FullHistory, Retention, RetentionIndex
 from perdure.checkpoints.migration.migrations import Migrator, RenamedType, Tail
+from perdure.clock import await_uncancelled
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.errors import DamagedCheckpoint, PerdureError, StorageFailed, UnreadableValue
 from perdure.events import WorkflowEvent

@@ -6,7 +6,7 @@ import asyncio
 import os
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from hashlib import sha256
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from perdure.log import get_logger
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.trace import Span, SpanContext, Tracer
+    from opentelemetry.trace import Span
 
 
 logger = get_logger("engine")
@@ -26,8 +26,6 @@ SCOPE = "perdure"
 """The instrumentation scope of every span."""
 LONGEST_CONTENT = 8_192
 """Characters of a message that a span holds, with `sensitive=True`."""
-
-Attributes = Mapping[str, str | int | float | bool]
 
 
 class Tracing:
@@ -44,18 +42,10 @@ class Tracing:
 
         return trace.get_tracer_provider() if self._provider is None else self._provider
 
-    def tracer(self) -> Tracer:
-        tracer: Tracer = self.provider.get_tracer(SCOPE)
-        return tracer
-
     def thread_context(self, thread_id: str) -> Context:
         """The parent context of a run's span: the same for all runs of a thread, in every process."""
         from opentelemetry import trace
         from opentelemetry.context import Context
-
-        return trace.set_span_in_context(trace.NonRecordingSpan(self._parent_of(thread_id)), Context())
-
-    def _parent_of(self, thread_id: str) -> SpanContext:
         from opentelemetry.trace import SpanContext, TraceFlags
 
         trace_id, span_id = trace_ids(thread_id)
@@ -63,53 +53,45 @@ class Tracing:
         sampler = getattr(self.provider, "sampler", None)
         is_sampled = sampler is None or sampler.should_sample(None, trace_id, "workflow.run").decision.is_sampled()
         flags = TraceFlags(TraceFlags.SAMPLED if is_sampled else TraceFlags.DEFAULT)
-        return SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
-
-    def note_error(self, span: Span, error: BaseException) -> None:
-        """Set the status and add the exception. Its text may contain a message, so only sensitive spans have it; the
-        frames show the location."""
-        from opentelemetry.trace import Status, StatusCode
-
-        kind = error_type(error)
-        noted: dict[str, str] = {"exception.type": kind, "exception.stacktrace": self._frames(error)}
-        span.set_attribute("error.type", kind)
-        if self.sensitive:
-            noted["exception.message"] = to_text(error, str)
-            span.set_attribute("error.message", noted["exception.message"])
-        span.add_event("exception", noted)
-        span.set_status(Status(StatusCode.ERROR, noted.get("exception.message", kind)))
-
-    def _frames(self, error: BaseException) -> str:
-        if self.sensitive:
-            return to_text(error, lambda raised: "".join(traceback.format_exception(raised)))
-        return "".join([*traceback.format_tb(error.__traceback__), error_type(error)])
+        parent = SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
+        return trace.set_span_in_context(trace.NonRecordingSpan(parent), Context())
 
 
 class Opened:
     """A span that is current while its block runs. It ends with the block, and records the block's error."""
 
-    __slots__ = ("_noted", "_token", "_tracing", "context", "outcome", "span")
+    __slots__ = ("_token", "_tracing", "context", "failure", "outcome", "span")
 
     def __init__(self, tracing: Tracing, span: Span) -> None:
         from opentelemetry import trace
 
         self._tracing = tracing
         self._token: Any = None
-        self._noted: BaseException | None = None
+        self.failure: BaseException | None = None
+        """The failure that it has recorded."""
         self.span = span
         self.context = trace.set_span_in_context(span)
         self.outcome: str | None = None
         """Set as `perdure.outcome` when it ends."""
 
-    @property
-    def has_failed(self) -> bool:
-        return self._noted is not None
-
     def note(self, error: BaseException) -> None:
-        """Record a failure, even if the block succeeds. The same error is recorded once."""
-        if error is not self._noted:
-            self._noted = error
-            self._tracing.note_error(self.span, error)
+        """Record a failure, even if the block succeeds: its status and the exception. The same error is recorded once.
+        Its text may contain a message, so only sensitive spans have it; the frames show the location."""
+        if error is self.failure:
+            return
+        self.failure = error
+        from opentelemetry.trace import Status, StatusCode
+
+        kind = error_type(error)
+        text, frames = kind, "".join([*traceback.format_tb(error.__traceback__), kind])
+        noted = {"exception.type": kind}
+        self.span.set_attribute("error.type", kind)
+        if self._tracing.sensitive:
+            noted["exception.message"] = text = to_text(error, str)
+            self.span.set_attribute("error.message", text)
+            frames = to_text(error, lambda raised: "".join(traceback.format_exception(raised)))
+        self.span.add_event("exception", {**noted, "exception.stacktrace": frames})
+        self.span.set_status(Status(StatusCode.ERROR, text))
 
     def end(self) -> None:
         if self.outcome is not None:
@@ -203,16 +185,13 @@ def configure_from_environment() -> None:
         logger.warning("%s=%s is not 1, 0 or sensitive; tracing stays off", ENVIRONMENT_VARIABLE, wanted)
 
 
-def link_to_caller(headers: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Link runs that begin inside to the caller that `traceparent` names. Header names are in lower case.
+@contextmanager
+def link_to_caller(headers: Mapping[str, str]) -> Iterator[None]:
+    """Link runs that begin inside to the caller that `traceparent` names. Header names are in lower case. Call it only
+    if tracing is `active`.
 
     A current span, such as that of an instrumented web framework, takes precedence as the caller.
     """
-    return nullcontext() if active is None else _link(headers)
-
-
-@contextmanager
-def _link(headers: Mapping[str, str]) -> Iterator[None]:
     from opentelemetry import trace
     from opentelemetry.context import attach, detach
     from opentelemetry.propagate import extract

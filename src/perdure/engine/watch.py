@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from perdure import observing
 from perdure.engine import tracing
-from perdure.engine.tracing import Attributes, Opened, Tracing, to_text
+from perdure.engine.tracing import SCOPE, Opened, Tracing, to_text
 from perdure.errors import RunInterrupted, ThreadConflict, type_name
 from perdure.events import WorkflowRunState
-from perdure.observing import (
-    CommitBegan,
-    CommitEnded,
-    Observation,
-    RequestAsked,
-    RequestSettled,
-    RunBegan,
-    RunEnded,
-    RunWaits,
-    SuperstepEnded,
-    notify_observers,
-    observers,
-)
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.trace import Link, SpanKind
 
     from perdure.checkpoints.checkpoint import WorkflowCheckpoint
     from perdure.checkpoints.thread import OnSaved
@@ -50,34 +37,17 @@ class RunSpans:
 
     def __init__(self, tracing: Tracing, durability: str) -> None:
         self.tracing = tracing
-        self._tracer = tracing.tracer()
+        self._tracer = tracing.provider.get_tracer(SCOPE)
         self._durability = durability
         self._levels: dict[Level, Opened] = {}
         """Spans of sub-workflows with work in the present superstep."""
         self._deliveries: dict[Lane, Opened] = {}
         """Spans of running deliveries."""
 
-    def open(
-        self,
-        name: str,
-        attributes: Attributes,
-        context: Context | None = None,
-        *,
-        links: Sequence[Link] = (),
-        kind: SpanKind | None = None,
-    ) -> Opened:
-        from opentelemetry.trace import SpanKind
-
-        span = self._tracer.start_span(
-            name,
-            context,
-            kind or SpanKind.INTERNAL,
-            attributes,
-            links,
-            record_exception=False,
-            set_status_on_exception=False,
-        )
-        return Opened(self.tracing, span)
+    def open(self, name: str, attributes: dict[str, Any], context: Context | None = None, **options: Any) -> Opened:
+        """`options` are those of OpenTelemetry's `start_span`."""
+        options = {"record_exception": False, "set_status_on_exception": False, **options}
+        return Opened(self.tracing, self._tracer.start_span(name, context, attributes=attributes, **options))
 
     def run(self, compiled: Compiled, thread_id: str, run_id: str, request: RunRequest) -> Opened:
         """Open the span of the run, in the thread's trace and linked to the caller."""
@@ -85,7 +55,7 @@ class RunSpans:
 
         caller = trace.get_current_span().get_span_context()
         links = [trace.Link(caller, {"perdure.link": "caller"})] if caller.is_valid else []
-        attributes: dict[str, str | int | float | bool] = {
+        attributes: dict[str, Any] = {
             "workflow.id": compiled.signature_hash,
             "workflow.name": compiled.graph.name,
             "gen_ai.conversation.id": thread_id,
@@ -116,7 +86,7 @@ class RunSpans:
             return None
         opened = self._levels.get(level)
         if opened is None:
-            attributes: Attributes = {
+            attributes = {
                 "workflow.name": level.compiled.graph.name,
                 "executor.id": level.full_id,
                 "perdure.child_id": level.child_id or 0,
@@ -126,7 +96,7 @@ class RunSpans:
         return opened.context
 
     async def delivery(self, lane: Lane, message: WorkflowMessage) -> Effects:
-        attributes: dict[str, str | int | float | bool] = {
+        attributes: dict[str, Any] = {
             "executor.id": lane.full_id,
             "executor.type": type(lane.executor).__name__,
             "message.source_id": message.source_id,
@@ -141,19 +111,17 @@ class RunSpans:
             try:
                 effects = await lane.deliver(message)
             except Exception as error:
-                self._note_around(lane.level, error)
+                level = lane.level
+                while level.parent is not None:
+                    self._levels[level].note(error)
+                    level = level.parent
                 raise
             finally:
                 del self._deliveries[lane]
-            opened.outcome = _outcome(effects, has_failed=opened.has_failed)
+            opened.outcome = _outcome(effects, has_failed=opened.failure is not None)
             if self.tracing.sensitive:
                 opened.span.set_attribute("executor.output", to_text([data for data, _ in effects.sends]))
         return effects
-
-    def _note_around(self, level: Level, error: BaseException) -> None:
-        while level.parent is not None:
-            self._levels[level].note(error)
-            level = level.parent
 
     def delivery_failed(self, lane: Lane, error: BaseException) -> None:
         """Record the failure of a delivery, whatever its policy does."""
@@ -171,7 +139,6 @@ class RunSpans:
     async def step(
         self, path: str, attempt: int, work: Coroutine[Any, Any, tuple[Any, Exception | None]]
     ) -> tuple[Any, Exception | None]:
-        """One attempt of a step."""
         with self.open(f"step.process {path}", {"step.name": path, "perdure.attempt": attempt}) as opened:
             value, failure = await work
             opened.outcome = "completed"
@@ -181,38 +148,30 @@ class RunSpans:
         return value, failure
 
     def commit(self, checkpoint: WorkflowCheckpoint | None, events: int) -> Opened:
-        attributes: dict[str, str | int | float | bool] = {
-            "perdure.durability": self._durability,
-            "checkpoint.events": events,
-        }
+        attributes = {"perdure.durability": self._durability, "checkpoint.events": events}
         if checkpoint is not None:
             attributes["checkpoint.id"] = checkpoint.checkpoint_id
             attributes["checkpoint.number"] = checkpoint.number
         return self.open("checkpoint.commit", attributes)
 
-    def record_request(self, request: WorkflowEvent) -> None:
+    def record_request(self, request: WorkflowEvent, how: str | None = None) -> None:
+        """A request was made; or settled, if `how` says how."""
         from opentelemetry.trace import SpanKind
 
-        attributes = _of_request(request)
+        attributes = {
+            "request.id": str(request.request_id),
+            "request.type": type_name(request.request_type),
+            "executor.id": str(request.source_executor_id),
+        }
+        if how is not None:
+            opened = self.open("request.settle", attributes, kind=SpanKind.CONSUMER)
+            opened.outcome = how
+            opened.end()
+            return
         attributes["response.type"] = type_name(request.response_type)
         if self.tracing.sensitive:
             attributes["request.content"] = to_text(request.data)
         self.open("request.ask", attributes, kind=SpanKind.PRODUCER).end()
-
-    def record_settlement(self, request: WorkflowEvent, how: str) -> None:
-        from opentelemetry.trace import SpanKind
-
-        opened = self.open("request.settle", _of_request(request), kind=SpanKind.CONSUMER)
-        opened.outcome = how
-        opened.end()
-
-
-def _of_request(request: WorkflowEvent) -> dict[str, str | int | float | bool]:
-    return {
-        "request.id": str(request.request_id),
-        "request.type": type_name(request.request_type),
-        "executor.id": str(request.source_executor_id),
-    }
 
 
 def _entry(request: RunRequest) -> str:
@@ -246,7 +205,7 @@ class Watch:
         self._workflow = compiled.graph.name
         self._began = perf_counter()
         self._owns = False
-        self._has_observers = bool(observers)
+        self._has_observers = bool(observing.observers)
         """An observer that registers later must not get the end of a run without its start."""
         self.pending: set[Saving] = set()
         """Commits that are not stored yet."""
@@ -254,47 +213,38 @@ class Watch:
         if tracing.active is not None:
             self.spans = RunSpans(tracing.active, request.durability)
 
-    def notify(self, observation: Observation) -> None:
+    def notify(self, observation: observing.Observation) -> None:
         if self._has_observers:
-            notify_observers(observation)
+            observing.notify_observers(observation)
 
     @contextmanager
     def run(self, has_begun: Callable[[], bool], statuses: Sequence[WorkflowEvent]) -> Iterator[None]:
         """The block is the run. `statuses` holds its status events, the final one last."""
-        if self.spans is None:
-            with self._count(has_begun, statuses):
-                yield
-            return
-        with self.spans.run(self._compiled, self._thread_id, self._run_id, self._request) as opened:
+        spans, outcome = self.spans, "failed"
+        self.notify(observing.RunWaits(self._workflow))
+        span = None if spans is None else spans.run(self._compiled, self._thread_id, self._run_id, self._request)
+        with nullcontext() if span is None else span as opened:
             try:
-                with self._count(has_begun, statuses):
-                    yield
-            except Exception as error:
-                opened.outcome = _outcome_of(error, has_begun=has_begun())
-                opened.span.add_event("workflow.error", {"error.type": tracing.error_type(error)})
+                yield
+                outcome = _OUTCOMES.get(statuses[-1].state, "idle")
+                if opened is not None:
+                    opened.span.add_event("workflow.completed")
+            except BaseException as error:
+                outcome = _outcome_of(error, has_begun=has_begun())
+                if opened is not None and isinstance(error, Exception):
+                    opened.span.add_event("workflow.error", {"error.type": tracing.error_type(error)})
                 raise
-            opened.outcome = _OUTCOMES.get(statuses[-1].state, "idle")
-            opened.span.add_event("workflow.completed")
-
-    @contextmanager
-    def _count(self, has_begun: Callable[[], bool], statuses: Sequence[WorkflowEvent]) -> Iterator[None]:
-        outcome = "failed"
-        self.notify(RunWaits(self._workflow))
-        try:
-            yield
-            outcome = _OUTCOMES.get(statuses[-1].state, "idle")
-        except BaseException as error:
-            outcome = _outcome_of(error, has_begun=has_begun())
-            raise
-        finally:
-            for saving in tuple(self.pending):
-                saving.end(is_stored=False)
-            self.notify(RunEnded(self._workflow, outcome, perf_counter() - self._began, self._owns))
+            finally:
+                if opened is not None:
+                    opened.outcome = outcome
+                for saving in tuple(self.pending):
+                    saving.end(is_stored=False)
+                self.notify(observing.RunEnded(self._workflow, outcome, perf_counter() - self._began, self._owns))
 
     def report_claim(self) -> None:
         """The run owns its thread from now on."""
         self._owns = True
-        self.notify(RunBegan(self._workflow, perf_counter() - self._began))
+        self.notify(observing.RunBegan(self._workflow, perf_counter() - self._began))
 
     async def superstep(self, work: Coroutine[Any, Any, None], thread: LiveThread) -> None:
         began, before = perf_counter(), thread.position.iteration
@@ -305,10 +255,7 @@ class Watch:
                 await self.spans.superstep(work, before + 1)
         finally:
             is_discarded = thread.position.iteration == before
-            self.notify(SuperstepEnded(self._workflow, perf_counter() - began, is_discarded))
-
-    def saving(self, checkpoint: WorkflowCheckpoint | None, events: int, on_saved: OnSaved | None = None) -> Saving:
-        return Saving(self, checkpoint, events, on_saved)
+            self.notify(observing.SuperstepEnded(self._workflow, perf_counter() - began, is_discarded))
 
     def report_requests(self, before: Position, after: Position) -> None:
         """The thread has a new position: report new and settled requests."""
@@ -316,22 +263,22 @@ class Watch:
             return
         for request_id, request in after.requests.items():
             if request_id not in before.requests:
-                self.notify(RequestAsked(self._workflow))
+                self.notify(observing.RequestAsked(self._workflow))
                 if self.spans is not None:
                     self.spans.record_request(request)
         for request_id, request in before.requests.items():
             answer = None if request_id in after.requests else after.answered.get(request_id)
             if answer is not None:  # else the thread was rewound to before the request
-                self.notify(RequestSettled(self._workflow, _settled_how(answer)))
+                self.notify(observing.RequestSettled(self._workflow, _settled_how(answer)))
                 if self.spans is not None:
-                    self.spans.record_settlement(request, _settled_how(answer))
+                    self.spans.record_request(request, _settled_how(answer))
 
 
 class Saving:
     """One commit, from the engine until it is stored."""
 
     def __init__(
-        self, watch: Watch, checkpoint: WorkflowCheckpoint | None, events: int, on_saved: OnSaved | None
+        self, watch: Watch, checkpoint: WorkflowCheckpoint | None, events: int, on_saved: OnSaved | None = None
     ) -> None:
         self._watch = watch
         self._on_saved = on_saved
@@ -340,28 +287,28 @@ class Saving:
         self._began = perf_counter()
         self._opened = None if watch.spans is None else watch.spans.commit(checkpoint, events)
         watch.pending.add(self)
-        watch.notify(CommitBegan())
+        watch.notify(observing.CommitBegan())
 
     async def watch(self, commit: Coroutine[Any, Any, CheckpointInfo | None]) -> CheckpointInfo | None:
-        if self._opened is not None:
-            self._opened.enter()
+        opened, error = self._opened, None
+        if opened is not None:
+            opened.enter()
         try:
             info = await commit
-        except GeneratorExit:  # the event loop is closing in another context: there is none to restore
-            self.end(is_stored=False)
+        except BaseException as raised:
+            error = raised
             raise
-        except BaseException as error:
-            self._leave()
-            self.end(error, is_stored=False)
-            raise
-        self._leave()
+        finally:
+            is_closing = isinstance(
+                error, GeneratorExit
+            )  # the event loop, in another context: there is none to restore
+            if opened is not None and not is_closing:
+                opened.leave()
+            if error is not None:
+                self.end(None if is_closing else error, is_stored=False)
         if self._on_saved is None:
             self.end(is_stored=True)
         return info
-
-    def _leave(self) -> None:
-        if self._opened is not None:
-            self._opened.leave()
 
     def _report_saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
         self.end(is_stored=True)
@@ -373,7 +320,7 @@ class Saving:
         if self not in self._watch.pending:
             return
         self._watch.pending.discard(self)
-        self._watch.notify(CommitEnded(perf_counter() - self._began, is_stored))
+        self._watch.notify(observing.CommitEnded(perf_counter() - self._began, is_stored))
         if self._opened is not None:
             self._opened.outcome = "stored" if is_stored else "not stored"
             if error is not None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self, overload
 
-from perdure.cancelling import await_uncancelled
+from perdure.clock import await_uncancelled
 from perdure.graph.annotations import flatten_union, hints_of
 from perdure.graph.handlers import MARK, Declaration, Handler, HandlerTable, read_handler
 from perdure.graph.matching import is_type_compatible

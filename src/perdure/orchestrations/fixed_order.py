@@ -10,7 +10,7 @@ from typing import Any, Never, Self, Unpack
 from perdure.agents.conversation.message import Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
-from perdure.cancelling import await_uncancelled
+from perdure.clock import await_uncancelled
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts, is_async
 from perdure.graph.handlers import handler

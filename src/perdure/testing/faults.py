@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, cast, get_args
 
-from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.clock import await_uncancelled
 from perdure.errors import did_you_mean
 from perdure.records import Commit, JournalEntry, Lease, OpenedThread
 from perdure.store import Store

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import IO, Any, TypeVar
 
-from perdure.cancelling import await_uncancelled
+from perdure.clock import await_uncancelled
 from perdure.names import stable_module
 from perdure.platform import kill_hard
 

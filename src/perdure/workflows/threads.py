@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.access import check_limit, storage_errors
 from perdure.checkpoints.any_storage import (
     list_thread,
@@ -26,6 +25,7 @@ from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, eve
 from perdure.checkpoints.follow import follow as follow_storage
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
+from perdure.clock import await_uncancelled
 from perdure.engine.run.request import check_storage
 from perdure.engine.thread.live_threads import Ownership, find_local_run
 from perdure.errors import CheckpointNotFound, InvalidRun, NoEventLog, NoStorage, ThreadNotFound

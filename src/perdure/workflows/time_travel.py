@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from perdure.cancelling import complete
 from perdure.checkpoints.any_storage import OpenThread, PlainThread, codec_for, load_checkpoint, load_thread_metadata
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.history.time_travel import (
@@ -29,6 +28,7 @@ from perdure.checkpoints.history.time_travel import (
     with_about,
 )
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.clock import complete
 from perdure.engine.delivery.scope import Journal, RunScope, add_records
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.opening import Opening, check_compatibility, note_unreleased, storage_key

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from perdure.cancelling import complete
 from perdure.checkpoints.access import OwnerWait, abandon_claim, storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, copy_checkpoint, new_checkpoint_id, utc_now
 from perdure.checkpoints.delta.recent import Recent, RecentThreads, encode_commit
 from perdure.checkpoints.encode import encode_graph
 from perdure.checkpoints.thread import StoredThread
+from perdure.clock import complete
 from perdure.codec import Codec, DeclaredTypes
 from perdure.codecs.builtin_types import Opaque
 from perdure.codecs.types import find_registration

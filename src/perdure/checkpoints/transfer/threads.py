@@ -15,11 +15,11 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from perdure.cancelling import complete
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.thread import size_of
 from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter, rename_commits, rename_header
 from perdure.checkpoints.transfer.integrity import ROW_ERRORS, ThreadIntegrity
+from perdure.clock import complete
 from perdure.errors import DamagedCheckpoint, NoThreadFile, PerdureError, ThreadBusy, ThreadNotFound
 from perdure.names import check_identifier
 from perdure.platform import fsync_file, fsync_folder

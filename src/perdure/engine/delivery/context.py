@@ -18,7 +18,7 @@ from perdure.engine.delivery.delivery import Delivery
 from perdure.engine.thread.inputs import make_terms
 from perdure.engine.thread.level import RunArguments
 from perdure.engine.thread.position import Effects
-from perdure.engine.thread.state import DELETED, StateMapping, is_missing
+from perdure.engine.thread.state import DELETED, MISSING, StateMapping
 from perdure.errors import ContextEnded, InvalidRun, UnknownExecutor, type_name
 from perdure.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource
 from perdure.graph.context import WorkflowContext
@@ -44,13 +44,6 @@ class _Ended:
 
 
 _ended: Callable[[str], Any] = functools.lru_cache(1024)(_Ended)
-
-
-def _unanswerable(executor_id: str, request_data: object, response_type: Any) -> str:
-    return (
-        f"Executor {executor_id!r} asks with {type_name(type(request_data))} for {type_name(response_type)}, "
-        "but has no @response_handler for these types, so no answer can be accepted. Add one."
-    )
 
 
 class DeliveryContext(msgspec.Struct, eq=False):
@@ -146,7 +139,6 @@ class DeliveryContext(msgspec.Struct, eq=False):
         assignee: str | None = None,
     ) -> None:
         check_identifier("request_id", request_id)
-        check_identifier("assignee", assignee)
         terms = make_terms(response_type, deadline, default, assignee)
         # Derived from the delivery: when it runs again after a crash, it makes the same request, not a second one.
         chosen = request_id if request_id is not None else f"{self.delivery_name}-{self.delivery.requests_made + 1}"
@@ -159,7 +151,11 @@ class DeliveryContext(msgspec.Struct, eq=False):
         self.delivery.sink.ask([event])
         self._emit_request(event)
         if not self._lane.executor.is_request_supported(type(request_data), response_type):
-            text = _unanswerable(self.executor_id, request_data, response_type)
+            text = (
+                f"Executor {self.executor_id!r} asks with {type_name(type(request_data))} for "
+                f"{type_name(response_type)}, but has no @response_handler for these types, so no answer can be "
+                "accepted. Add one."
+            )
             self.delivery.emit_once(WorkflowEvent("warning", text, executor_id=self._lane.full_id))
 
     @property
@@ -191,7 +187,7 @@ class DeliveryContext(msgspec.Struct, eq=False):
 
     def get_state(self, key: str, default: Any = None) -> Any:
         value = self._read(key)
-        return default if is_missing(value) else value
+        return default if value is MISSING else value
 
     def _read(self, key: str) -> Any:
         value = self._lane.state.get(key)
@@ -324,10 +320,9 @@ class DeliveryContext(msgspec.Struct, eq=False):
     ) -> Any:
         """`request_info` that returns the answer to the caller, maybe weeks later and in another process."""
         check_identifier("request_id", request_id)
-        check_identifier("assignee", assignee)
         terms = make_terms(response_type, deadline, default, assignee)
         session = self.delivery.session
-        call = session.question([data, response_type], request_id)
+        call = session.recorder.calls.identify("request", [data, response_type], {}, request_id)
         digest = hashlib.blake2b(call.key.encode(), digest_size=6).hexdigest()
         chosen = request_id if request_id is not None else f"{self.delivery_name}-{digest}"
 

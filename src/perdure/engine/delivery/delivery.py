@@ -15,16 +15,8 @@ from perdure.codec import Codec
 from perdure.engine.delivery.replay import Frame, frame_of, frames_of
 from perdure.engine.delivery.session import StepSession
 from perdure.engine.thread.level import find_asking_child
-from perdure.engine.thread.position import Effects, own_event
-from perdure.engine.thread.state import (
-    DELETED,
-    PrivateView,
-    Replaced,
-    is_missing,
-    redo_private,
-    undo_private,
-    value_before,
-)
+from perdure.engine.thread.position import Effects, PrivateView, own_event
+from perdure.engine.thread.state import DELETED, MISSING, Replaced
 from perdure.errors import AnswerRejected, ContextEnded, UnsavableValue
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.coercion import coerce
@@ -103,7 +95,7 @@ class Delivery:
     def do_again(self, effects: Effects, *, is_news: bool) -> None:
         """Repeat the effects of a recorded step."""
         lane = self.lane
-        _add(effects, self.sink)
+        self.sink.add(effects)
         for key, value in effects.writes:
             if isinstance(value, Replaced):
                 self.remember_read(key, lane.state.get(key))
@@ -114,9 +106,10 @@ class Delivery:
                 self.sink.write([(key, own)])
                 lane.state.write(key, own)
         if effects.private is not None:
-            for key in (*effects.private["changed"], *effects.private["gone"]):
-                self.touch_private(key)
-            redo_private(lane.private, effects.private)
+            private = self.private
+            private.update(isolate(effects.private["changed"]))
+            for key in effects.private["gone"]:
+                private.pop(key, None)
         if is_news:
             for event in effects.outputs:
                 lane.scope.emit(own_event(lane.to_public(event), replayed=True))
@@ -133,26 +126,25 @@ class Delivery:
 
     @property
     def requests_made(self) -> int:
-        frames = frames_of(self) if self.steps is not None else ()
-        return len(self.effects.requests) + sum(len(frame.effects.requests) for frame in frames)
+        return len(self.effects.requests) + sum(len(frame.effects.requests) for frame in frames_of(self))
 
     def remember_write(self, key: str) -> None:
         """Remember the earlier writes of a state key, before a step writes it."""
-        if self.steps is not None:
-            for frame in frames_of(self):
-                frame.written.setdefault(key, self.lane.state.list_writes(key))
+        for frame in frames_of(self) if self.steps is not None else ():
+            frame.written.setdefault(key, self.lane.state.list_writes(key))
 
     def remember_read(self, key: str, value: Any) -> None:
         """Remember a state value that a step reads: the step may change it in place."""
         for frame in frames_of(self) if self.steps is not None else ():
-            if key not in frame.read and not is_missing(value) and not is_immutable(value):
+            if key not in frame.read and value is not MISSING and not is_immutable(value):
                 frame.read[key] = isolate(value)
 
     def touch_private(self, key: str) -> None:
         """Remember a key of the private state, before a step uses it."""
         for frame in frames_of(self) if self.steps is not None else ():
             if key not in frame.private:
-                frame.private[key] = value_before(self.lane.private, key)
+                private = self.lane.private
+                frame.private[key] = isolate(private[key]) if key in private else MISSING
 
     @property
     def private(self) -> MutableMapping[str, Any]:
@@ -162,7 +154,7 @@ class Delivery:
         """A step succeeded: add its effects to those of the enclosing step or handler."""
         outer = frame.outer
         around = outer.effects if outer is not None and outer.owner is self else self.effects
-        _add(frame.effects, around)
+        around.add(frame.effects)
         around.write(write for write in frame.effects.writes if not isinstance(write[1], Replaced))
 
     def undo_frame(self, frame: Frame) -> None:
@@ -174,9 +166,12 @@ class Delivery:
         for key, then in frame.read.items() if lane.touched_state is not None else ():
             if key not in frame.written:
                 lane.state.change_in_place(key, then)
-        if frame.private:
-            undo_private(lane.private, frame.private)
-        self.lane.scope.retract(frame.emitted)
+        for key, value in frame.private.items():
+            if value is MISSING:
+                lane.private.pop(key, None)
+            else:
+                lane.private[key] = value
+        lane.scope.retract(frame.emitted)
 
     def emit(self, event: WorkflowEvent) -> None:
         self.lane.emit(self.lane.in_child(event), self.effects)
@@ -240,17 +235,6 @@ class Delivery:
         effects.also(suspended=suspended, withdrawn=tuple(request for request in waited if request not in waits))
         return effects
 
-    def complete(self) -> None:
-        """The handler succeeded."""
-        if self.steps is not None:
-            self.steps.end()
-        if self.before is not None and self.before.waits:
-            self.effects.also(withdrawn=self.before.waits)
-
-    async def take_back_failures(self, error: BaseException) -> bool:
-        """Take back recorded failures, and return whether a retry could succeed. Not if the code has handled them."""
-        return self.steps is None or await self.steps.recorder.take_back_failures(error)
-
     @property
     def journal_error(self) -> Exception | None:
         """Why its records cannot be stored. The delivery then fails, even if its handler catches the error."""
@@ -294,37 +278,21 @@ def _digest(event: WorkflowEvent, codec: Codec) -> str:
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
-def _add(some: Effects, to: Effects) -> None:
-    to.sends += some.sends
-    to.outputs += some.outputs
-    to.ask(some.requests)
-    to.use(some.usage)
-
-
 async def apply_failure_policy(delivery: Delivery, error: BaseException, policy: FailurePolicy) -> Effects | None:
     """The effects of a failed delivery under its policy; None if the failure ends the superstep."""
     lane, message = delivery.lane, delivery.message
-    may_retry = await delivery.take_back_failures(error)
+    may_retry = delivery.steps is None or await delivery.steps.recorder.take_back_failures(error)
     if policy is DEFAULT or delivery.journal_error is not None or not isinstance(error, Exception):
         return None
-    attempts = 1 + _recorded_attempts(lane, message)
+    records = lane.scope.journal.records_of(message, lane.position)
+    earlier = [place for place, record in enumerate(records) if record.kind == "attempt" and not record.key]
+    attempts = 1 + len(earlier)
     if policy.retry is not None and may_retry and policy.retry.retries(error, attempts):
         return await _retry(delivery, error, attempts, policy.retry)
     met = _step_over(delivery, error, policy) if policy.contains else None
-    if met is None and attempts > 1:  # the failure is final: a resume starts with all attempts again
-        await _forget_attempts(lane, message)
+    if met is None and earlier:  # the failure is final: a resume starts with all attempts again
+        await lane.scope.journal.take_back(message.delivery_id, earlier)
     return met
-
-
-async def _forget_attempts(lane: Lane, message: WorkflowMessage) -> None:
-    records = lane.scope.journal.records_of(message, lane.position)
-    places = [place for place, record in enumerate(records) if record.kind == "attempt" and not record.key]
-    await lane.scope.journal.take_back(message.delivery_id, places)
-
-
-def _recorded_attempts(lane: Lane, message: WorkflowMessage) -> int:
-    records = lane.scope.journal.records_of(message, lane.position)
-    return sum(record.kind == "attempt" and not record.key for record in records)
 
 
 async def _retry(delivery: Delivery, error: Exception, attempts: int, retry: RetryPolicy) -> Effects:
@@ -334,9 +302,8 @@ async def _retry(delivery: Delivery, error: Exception, attempts: int, retry: Ret
     delay = retry.delay_after(attempts)
     until = scope.clock.now() + timedelta(seconds=delay)
     records = scope.journal.records_of(message, lane.position)
-    await scope.journal.append(
-        message.delivery_id, Record("attempt", value=scope.journal.kept_error(error), until=until)
-    )
+    attempt = Record("attempt", value=scope.journal.kept_error(error), until=until)
+    await scope.journal.append(message.delivery_id, attempt)
     effects = _failure_effects(delivery, error)
     suspended = SuspendedDelivery(message, until, _still_asked(lane, message), tuple(records), run_id=scope.run_id)
     effects.also(suspended=suspended)

@@ -10,10 +10,11 @@ from typing import Any
 from perdure.checkpoints.any_storage import OpenThread
 from perdure.checkpoints.delta.recent import IncrementalEncoder
 from perdure.codec import Encoded
+from perdure.engine.delivery.scope import value_of
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.level import Level, instances_of
 from perdure.engine.thread.live_threads import LiveThread
-from perdure.engine.thread.position import Effects, Position
+from perdure.engine.thread.position import Effects, Position, every_level
 from perdure.errors import CheckpointHookFailed
 from perdure.graph.executor import Executor
 from perdure.isolation import is_immutable, isolate
@@ -48,26 +49,15 @@ def _takes_context(function: Any, without: int) -> bool:
     return len(inspect.signature(function).parameters) > without
 
 
-async def save(executor: Executor, position: Position, thread_id: str) -> dict[str, Any]:
-    """The executor's dict. Raises CheckpointHookFailed if the hook raises or returns something else."""
-    hook = type(executor).on_checkpoint_save
-    extra = (HookContext(position, executor.id, thread_id),) if _takes_context(hook, 1) else ()
+async def _call_hook(executor: Executor, name: str, position: Position, thread_id: str, *arguments: Any) -> Any:
+    """Raises CheckpointHookFailed if the hook raises."""
+    hook = getattr(type(executor), name)
+    if _takes_context(hook, 1 + len(arguments)):
+        arguments = (*arguments, HookContext(position, executor.id, thread_id))
     try:
-        saved: Any = await hook(executor, *extra)
+        return await hook(executor, *arguments)
     except Exception as error:
-        raise CheckpointHookFailed(executor.id, "on_checkpoint_save", repr(error)) from error
-    if not isinstance(saved, dict):
-        raise CheckpointHookFailed(executor.id, "on_checkpoint_save", f"it returned {saved!r}, expected a dict")
-    return saved
-
-
-async def restore(executor: Executor, saved: dict[str, Any], position: Position, thread_id: str) -> None:
-    hook = type(executor).on_checkpoint_restore
-    extra = (HookContext(position, executor.id, thread_id),) if _takes_context(hook, 2) else ()
-    try:
-        await hook(executor, saved, *extra)
-    except Exception as error:
-        raise CheckpointHookFailed(executor.id, "on_checkpoint_restore", repr(error)) from error
+        raise CheckpointHookFailed(executor.id, name, repr(error)) from error
 
 
 _Here = tuple[Compiled, Position, dict[str, Executor], str]
@@ -88,7 +78,10 @@ class ExecutorMemories:
 
     async def take(self, executor: Executor, position: Position, path: str = "") -> Any:
         """The executor's memory now, frozen. Raises CheckpointHookFailed or UnsavableValue."""
-        return self._freeze(await save(executor, position, self._thread.thread_id), path + executor.id)
+        saved = await _call_hook(executor, "on_checkpoint_save", position, self._thread.thread_id)
+        if not isinstance(saved, dict):
+            raise CheckpointHookFailed(executor.id, "on_checkpoint_save", f"it returned {saved!r}, expected a dict")
+        return self._freeze(saved, path + executor.id)
 
     async def take_into(self, effects: Effects, executor: Executor, before: Position) -> None:
         """Add the executor's memory after one delivery to its effects, with the writes of its hook."""
@@ -102,11 +95,8 @@ class ExecutorMemories:
 
     async def put_back(self, executor: Executor, frozen: Any, position: Position) -> None:
         """Restore the executor from its frozen memory. Raises CheckpointHookFailed."""
-        if isinstance(frozen, Encoded):
-            state = frozen.codec.decode(frozen.tree, f"executors[{executor.id!r}].saved")
-        else:
-            state = isolate(frozen)
-        await restore(executor, state, position, self._thread.thread_id)
+        state = value_of(frozen, f"executors[{executor.id!r}].saved")
+        await _call_hook(executor, "on_checkpoint_restore", position, self._thread.thread_id, state)
 
     def _freeze(self, saved: Any, executor_id: str) -> Any:
         if self._codec is None:
@@ -177,8 +167,9 @@ class ExecutorMemories:
     async def restore_all(self, position: Position, saved: Mapping[str, Any]) -> None:
         """Move the thread to another position. If a hook fails, the thread keeps its old position."""
         thread = self._thread
-        position.saved = {key: self._freeze(value, key) for key, value in saved.items()}
-        _freeze_children(position, self._freeze)
+        position.saved = dict(saved)
+        for inner in every_level(position):
+            inner.saved = {key: self._freeze(value, key) for key, value in inner.saved.items()}
         before, thread.position = thread.position, position
         children, thread.children = thread.children, {}
         for _, level, executors, _ in self._here(position):
@@ -201,9 +192,3 @@ def _own_children(after: Position, compiled: Compiled) -> None:
         after.children = {**after.children, **own}
         for child in own.values():
             _own_children(child.position, compiled.children[child.executor_id])
-
-
-def _freeze_children(position: Position, frozen: Any) -> None:
-    for child in position.children.values():
-        child.position.saved = {key: frozen(value, key) for key, value in child.position.saved.items()}
-        _freeze_children(child.position, frozen)

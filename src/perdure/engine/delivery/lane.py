@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextvars import ContextVar
+from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from perdure.clock import TimeLimitReached, run_with_timeout
+from perdure.codec import Codec
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.delivery import Delivery, apply_failure_policy
-from perdure.engine.thread.position import Effects, own_event
+from perdure.engine.delivery.scope import RunScope
+from perdure.engine.thread.level import Level
+from perdure.engine.thread.position import Effects, Position, own_event
 from perdure.engine.thread.state import DELETED, LaneState, Replaced
 from perdure.errors import HandlerCancelled, TimedOut, WorkflowRunnerException
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
@@ -22,12 +26,6 @@ from perdure.graph.handlers import Returns
 from perdure.graph.policy import DEFAULT, FailurePolicy
 from perdure.isolation import isolate
 from perdure.records import WorkflowMessage
-
-if TYPE_CHECKING:
-    from perdure.codec import Codec
-    from perdure.engine.delivery.scope import RunScope
-    from perdure.engine.thread.level import Level
-    from perdure.engine.thread.position import Position
 
 
 def take_off_suspension(context: DeliveryContext) -> bool:
@@ -85,11 +83,6 @@ class Lane(msgspec.Struct, eq=False):
     touched_private: dict[str, Any] | None = None
 
     @property
-    def steps_path(self) -> str:
-        """Prefix of the names of its steps in events."""
-        return self.level.path if self.executor.is_function else f"{self.full_id}/"
-
-    @property
     def state(self) -> LaneState:
         if self.touched_state is None:
             self.has_touched = True
@@ -104,7 +97,12 @@ class Lane(msgspec.Struct, eq=False):
         return self.touched_private
 
     def write_again(self, key: str, value: Any) -> None:
-        self.state.write(key, _own(value))
+        """Repeat a recorded write, with a copy: if this superstep fails too, the journal replays it once more."""
+        if isinstance(value, Replaced):
+            value = Replaced(isolate(value.value))
+        elif value is not DELETED:
+            value = isolate(value)
+        self.state.write(key, value)
 
     def replace_private(self, private: dict[str, Any]) -> None:
         self.has_touched = True
@@ -156,16 +154,22 @@ class Lane(msgspec.Struct, eq=False):
             if context.steps is not None and context.steps.recorder.journal_error is not None:
                 raise context.steps.recorder.journal_error
             if returned is not None and returns is not Returns.NOTHING:
-                await _give(returned, returns, context)
+                await (context.send_message if returns is Returns.SENT else context.yield_output)(returned)
             if context.steps is not None or not self._is_plain or message.in_place_of is not None:
                 effects = self._complete(context, message, effects)
             if not effects.is_start and not effects.is_undone:  # a sub-workflow has only begun
-                self._emit_completed(effects)
+                event = WorkflowEvent("executor_completed", _results(effects), executor_id=self.full_id)
+                self.emit(event if self._is_plain else self.in_child(event), effects)
         except asyncio.CancelledError as error:
             is_suspended = take_off_suspension(context)
             if self._is_cancelled():
                 raise
-            effects = self._suspend(context.delivery) if is_suspended else await self._own_end(error, context)
+            if is_suspended:
+                effects = self._suspend(context.delivery)
+            else:  # the handler's own task was cancelled, but not the run: it failed
+                failure = HandlerCancelled(self.full_id)
+                failure.__cause__ = error
+                effects = await self._apply_policy(failure, context.delivery)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             raise
         except BaseException as error:  # noqa: BLE001  # raised again, unless a policy handles it
@@ -188,10 +192,6 @@ class Lane(msgspec.Struct, eq=False):
             self.emit(self.in_child(event), effects)
         elif before.run_id != self.scope.run_id:
             self.scope.emit(own_event(self.in_child(event), replayed=True))
-
-    def _emit_completed(self, effects: Effects) -> None:
-        event = WorkflowEvent("executor_completed", _results(effects), executor_id=self.full_id)
-        self.emit(event if self._is_plain else self.in_child(event), effects)
 
     def _work(self, message: WorkflowMessage, context: DeliveryContext) -> tuple[Returns, Coroutine[Any, Any, Any]]:
         """The handler's coroutine, not awaited yet, and how its result is used."""
@@ -225,7 +225,11 @@ class Lane(msgspec.Struct, eq=False):
         if context.used is not None or message.delivery_id in self.position.suspended:
             if take_off_suspension(context):  # the handler caught the cancellation
                 return self._suspend(context.delivery)
-            context.delivery.complete()
+            delivery = context.delivery
+            if delivery.steps is not None:
+                delivery.steps.end()
+            if delivery.before is not None and delivery.before.waits:
+                effects.also(withdrawn=delivery.before.waits)
         effects.sent_as = self.level.stands_in_for(message)
         return effects
 
@@ -262,12 +266,6 @@ class Lane(msgspec.Struct, eq=False):
         self.scope.emit(event)
         self.failure_events = (*self.failure_events, event)
 
-    async def _own_end(self, error: asyncio.CancelledError, context: DeliveryContext) -> Effects:
-        """The handler's own task was cancelled, but not the run: treat it as a failure."""
-        failure = HandlerCancelled(self.full_id)
-        failure.__cause__ = error
-        return await self._apply_policy(failure, context.delivery)
-
     def _is_cancelled(self) -> bool:
         """Whether the run was cancelled, rather than a task inside the handler."""
         return self.is_cancelling(asyncio.current_task())
@@ -295,9 +293,7 @@ class Lane(msgspec.Struct, eq=False):
         def run_by(task: asyncio.Task[Any]) -> None:
             context.task, context.has_own_task = task, True
 
-        def mark_cancelled() -> None:
-            context.is_cancelled = True
-
+        mark_cancelled = partial(setattr, context, "is_cancelled", True)
         try:
             return await run_with_timeout(seconds, work, self.scope.clock, run_by, mark_cancelled)
         except TimeLimitReached as error:
@@ -320,25 +316,10 @@ class Lane(msgspec.Struct, eq=False):
 
 
 def make_lane(scope: RunScope, level: Level, executor_id: str) -> Lane:
-    """The lane of an executor that has work."""
     position, is_root = level.position, level.parent is None
     full_id = executor_id if is_root else level.path + executor_id
     is_plain = is_root and not position.suspended
     return Lane(scope, level, executor_id, level.executors[executor_id], position, full_id, is_plain, scope.task)
-
-
-def _own(written: Any) -> Any:
-    """A copy of a recorded write: if this superstep fails too, the journal replays it once more."""
-    if written is DELETED:
-        return written
-    return Replaced(isolate(written.value)) if isinstance(written, Replaced) else isolate(written)
-
-
-async def _give(returned: Any, returns: Returns, context: DeliveryContext) -> None:
-    if returns is Returns.SENT:
-        await context.send_message(returned)
-    else:
-        await context.yield_output(returned)
 
 
 _DATA = itemgetter(0)

@@ -9,13 +9,12 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.cancelling import await_uncancelled
-from perdure.clock import TimeLimitReached, run_with_timeout
+from perdure.clock import TimeLimitReached, complete, run_with_timeout
 from perdure.codec import Encoded
 from perdure.engine.delivery.replay import Calls, Frame, StepCall, Waits, enter_frame, inside, leave_frame
 from perdure.engine.delivery.scope import decode_effects, encode_effects, value_of
-from perdure.engine.thread.position import Effects
-from perdure.engine.thread.state import Replaced, private_changes
+from perdure.engine.thread.position import Effects, private_changes
+from perdure.engine.thread.state import Replaced
 from perdure.errors import TimedOut, UnreadableValue, UnsavableValue
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.executor import call_in_thread, is_async
@@ -40,14 +39,9 @@ class Work:
     keywords: Mapping[str, Any]
     policy: FailurePolicy
 
-    async def perform(self) -> Any:
-        return await self._call(self.function)
-
-    async def perform_fallback(self) -> Any:
-        """Call the fallback with the same arguments."""
-        return await self._call(self.policy.on_error)
-
-    async def _call(self, function: Callable[..., Any]) -> Any:
+    async def perform(self, fallback: Callable[..., Any] | None = None) -> Any:
+        """Call the function, or its fallback with the same arguments."""
+        function = self.function if fallback is None else fallback
         if is_async(function):
             return await function(*self.arguments, **self.keywords)
         return await call_in_thread(function, self.arguments, self.keywords)
@@ -82,11 +76,9 @@ class Recorder:
 
         Raises the error of the storage, now and for every later record.
         """
-        self.check()
-        place, cancelled = await self.unless_broken(await_uncancelled(self._journal.append(self._delivery_id, record)))
-        if cancelled is not None:
-            raise cancelled
-        return place
+        if self.journal_error is not None:
+            raise self.journal_error
+        return await self.unless_broken(complete(self._journal.append(self._delivery_id, record)))
 
     async def unless_broken(self, work: Awaitable[T]) -> T:
         """The result of the work. Its error fails the delivery, not the step."""
@@ -95,10 +87,6 @@ class Recorder:
         except Exception as error:
             self.journal_error = error
             raise
-
-    def check(self) -> None:
-        if self.journal_error is not None:
-            raise self.journal_error
 
     async def record(self, kind: RecordKind, call: StepCall, value: Any = None, effects: Any = None) -> int:
         run_id = self._lane.scope.run_id
@@ -121,14 +109,13 @@ class Recorder:
     def _done_in(self, frame: Frame) -> Effects | None:
         """The effects of the step, its in-place changes included; None if it has none."""
         lane, did = self._lane, Effects()
-        did.sends, did.outputs, did.requests = frame.effects.sends, frame.effects.outputs, frame.effects.requests
+        did.add(frame.effects)
         did.write(frame.effects.writes)
         if frame.read and lane.touched_state is not None:
             changed = lane.touched_state.changed_since(frame.read, lane.scope.codec)
             did.write((key, Replaced(isolate(value))) for key, value in changed)
         if frame.private:
             did.private = private_changes(frame.private, lane.private)
-        did.use(frame.effects.usage)
         is_something = did.sends or did.outputs or did.requests or did.writes or did.usage or did.private is not None
         return did if is_something else None
 
@@ -161,7 +148,9 @@ class Recorder:
         """
         try:
             value = value_of(record.value, f"record of {record.name!r}")
-            effects = self._effects_of(record)
+            effects: Effects | None = record.effects
+            if isinstance(record.effects, Encoded):
+                effects = decode_effects(record.effects.tree, self._lane.executor_id, record.effects.codec)
             return effects, self._error_again(record, value) if record.kind == "failed" else value
         except UnreadableValue as error:
             self.journal_error = error
@@ -171,13 +160,6 @@ class Recorder:
                 f"record of {record.name!r}", f"its parts do not fit together ({error!r})"
             )
             raise self.journal_error from error
-
-    def _effects_of(self, record: Record) -> Effects | None:
-        kept = record.effects
-        if isinstance(kept, Encoded):
-            return decode_effects(kept.tree, self._lane.executor_id, kept.codec)
-        effects: Effects | None = kept
-        return effects
 
     def _error_again(self, record: Record, chain: list[BaseException]) -> BaseException:
         if not chain or not all(isinstance(error, BaseException) for error in chain):
@@ -201,17 +183,11 @@ class Recorder:
         """Revoke the calls that made an attempt of a step fail: the next attempt repeats them."""
         if self.journal_error is not None:
             return
-        failed = self._failed_because_of(error)
-        kinds = ("failed", "attempt")
-        places = [
-            place
-            for place, record in enumerate(self.records)
-            if record.kind == "cancelled" or (record.key in failed and record.kind in kinds)
-            if record.key.endswith(inside(within))
-        ]
+        failed = {(key, kind) for key in self._failed_because_of(error) for kind in ("failed", "attempt")}
+        inner = [(place, record) for place, record in enumerate(self.records) if record.key.endswith(inside(within))]
+        places = [place for place, record in inner if record.kind == "cancelled" or (record.key, record.kind) in failed]
         if getattr(error, "asks_again", False):  # the result of the last call was the cause
-            steps = [place for place, record in enumerate(self.records) if record.kind == "step"]
-            places += [place for place in steps if self.records[place].key.endswith(inside(within))][-1:]
+            places += [place for place, record in inner if record.kind == "step"][-1:]
         await self.unless_broken(self._journal.take_back(self._delivery_id, places))
 
     async def take_back_failures(self, error: BaseException) -> bool:
@@ -234,7 +210,8 @@ class Recorder:
         return True
 
     def path(self, call: StepCall) -> str:
-        return f"{self._lane.steps_path}{call.name}"
+        lane = self._lane
+        return f"{lane.level.path if lane.executor.is_function else f'{lane.full_id}/'}{call.name}"
 
     def emit(self, kind: str, call: StepCall, data: Any = None, error: Exception | None = None) -> None:
         path = self.path(call)
@@ -343,7 +320,7 @@ class Recorder:
             value: Any = None if mode == SKIP else error
             await self.record_result(call, value)
         else:
-            value, second = await self._trace(call, self._once(call, work.perform_fallback))
+            value, second = await self._trace(call, self._once(call, lambda: work.perform(work.policy.on_error)))
             if second is not None:
                 await self.record_failure(call, second)
                 raise second from error

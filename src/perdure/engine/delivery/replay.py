@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -91,12 +90,6 @@ def frames_of(owner: object) -> Iterator[Frame]:
 
 _last_call: ContextVar[tuple[object, str] | None] = ContextVar("perdure_last_call", default=None)
 """A mark of the delivery, and the key of the last call of this flow of control. Tasks inherit it."""
-
-
-def name_in(key: str) -> str:
-    """The name of a call, from its key."""
-    match = re.match(r"(.+?) (?:= |[0-9a-f]{16}(?: |$))", key)
-    return match.group(1) if match is not None else key.partition(" ")[0]
 
 
 def inside(key: str) -> str:
@@ -337,29 +330,23 @@ class Waits:
     async def until(self, time: datetime) -> None:
         """Return at that time, if a step keeps the delivery running until then."""
         if time > self._clock.now():
-            with self._mark_waiting():
-                future = self._future()
-                self._times[future] = time
-                await self._wait(future, self._times)
+            await self._wait(self._times, time)
 
     async def wait_for_answer(self, request_id: str) -> None:
         """Wait for an answer. Never returns: the answer resumes the suspended delivery."""
+        await self._wait(self._requests, request_id)
+
+    async def _wait(self, waiting: dict[asyncio.Future[None], Any], awaited: datetime | str) -> None:
         with self._mark_waiting():
-            future = self._future()
-            self._requests[future] = request_id
-            await self._wait(future, self._requests)
-
-    def _future(self) -> asyncio.Future[None]:
-        return asyncio.get_running_loop().create_future()
-
-    async def _wait(self, future: asyncio.Future[None], waiting: dict[asyncio.Future[None], Any]) -> None:
-        self._look()
-        try:
-            await future
-        finally:
-            if not self.is_suspended:  # a cancelled branch no longer waits
-                del waiting[future]
-                self._look()
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiting[future] = awaited
+            self._look()
+            try:
+                await future
+            finally:
+                if not self.is_suspended:  # a cancelled branch no longer waits
+                    del waiting[future]
+                    self._look()
 
     def _look(self) -> None:
         if (self._times or self._requests) and not self._is_over:
@@ -368,18 +355,14 @@ class Waits:
     def _suspend_if_idle(self) -> None:
         if self.is_suspended or (not self._times and not self._requests):
             return  # cancel only once: a second cancellation would interrupt cleanup code
-        if self._active:
-            self._set_alarms()
+        if self._active:  # wake sleepers whose time comes while a step still runs
+            self._drop_alarms()
+            loop = asyncio.get_running_loop()
+            self._alarms = {loop.create_task(self._wake(future, time)) for future, time in self._times.items()}
         elif not self._task.done():
             self.is_suspended = True
             self._drop_alarms()
             self._task.cancel()
-
-    def _set_alarms(self) -> None:
-        """Wake sleepers whose time comes while a step still runs."""
-        self._drop_alarms()
-        for future, time in self._times.items():
-            self._alarms.add(asyncio.get_running_loop().create_task(self._wake(future, time)))
 
     async def _wake(self, future: asyncio.Future[None], time: datetime) -> None:
         await self._clock.sleep((time - self._clock.now()).total_seconds())

@@ -180,7 +180,10 @@ def take_journal(thread: LiveThread, stored_thread: OpenThread) -> None:
     Also if the number is unchanged: another owner may have recorded deliveries and ended before its commit.
     """
     entries = stored_thread.load_journal()
-    messages = _unsettled_messages(thread.position) if entries else {}
+    messages = {}
+    for level in every_level(thread.position) if entries else ():
+        for message in (*level.mailbox, *(delivery.message for delivery in level.suspended.values())):
+            messages[message.delivery_id] = message
     for delivery_id, trees in entries.items():
         if delivery_id in messages and delivery_id not in thread.journal:
             try:
@@ -190,16 +193,11 @@ def take_journal(thread: LiveThread, stored_thread: OpenThread) -> None:
                 raise DamagedCheckpoint(str(stored_thread.head_id), reason) from error
 
 
-def _unsettled_messages(position: Position) -> Mapping[int, WorkflowMessage]:
-    due = [message for level in every_level(position) for message in level.mailbox]
-    due += [delivery.message for level in every_level(position) for delivery in level.suspended.values()]
-    return {message.delivery_id: message for message in due}
-
-
 def _take(thread: LiveThread, message: WorkflowMessage, trees: list[Tree], codec: Codec) -> None:
     delivery_id = message.delivery_id
     outcome = None
-    records = _committed_records(thread.position, delivery_id)
+    suspended = (level.suspended.get(delivery_id) for level in every_level(thread.position))
+    records = next((list(delivery.records) for delivery in suspended if delivery is not None), [])
     for tree in trees:
         if "kind" in tree:
             place = tree["n"]
@@ -216,13 +214,6 @@ def _take(thread: LiveThread, message: WorkflowMessage, trees: list[Tree], codec
         thread.records[delivery_id] = records
     if outcome is not None:
         thread.journal[delivery_id] = decode_effects(outcome, str(message.target_id), codec, message)
-
-
-def _committed_records(position: Position, delivery_id: int) -> list[Record]:
-    for level in every_level(position):
-        if delivery_id in level.suspended:
-            return list(level.suspended[delivery_id].records)
-    return []
 
 
 def add_records(position: Position, records: Mapping[int, list[Record]]) -> Position:
@@ -294,9 +285,8 @@ def encode_effects(effects: Effects, executor_id: str, codec: Codec) -> Tree:
 def _encode_write(key: str, value: Any, codec: Codec) -> Tree:
     if value is DELETED:
         return [key, "deleted"]
-    if isinstance(value, Replaced):
-        return [key, "replaced", codec.encode(value.value, f"state[{key!r}]")]
-    return [key, "written", codec.encode(value, f"state[{key!r}]")]
+    kind, value = ("replaced", value.value) if isinstance(value, Replaced) else ("written", value)
+    return [key, kind, codec.encode(value, f"state[{key!r}]")]
 
 
 def _decode_write(key: str, kind: str, tree: Tree = None, *, path: str, codec: Codec) -> tuple[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,8 +14,9 @@ from datetime import datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from perdure.clock import cancel_and_wait
 from perdure.engine.delivery.recorder import Recorder, Work
-from perdure.engine.delivery.replay import Replay, StepCall, Waits, name_in
+from perdure.engine.delivery.replay import Replay, StepCall, Waits
 from perdure.engine.thread.inputs import request_key
 from perdure.errors import RequestExpired, WorkflowRunnerException
 from perdure.events import WorkflowEvent
@@ -105,12 +107,7 @@ class StepSession:
         """The handler has ended. Cancel and await its tasks that are still in a call: no side effect may follow."""
         cancelled: asyncio.CancelledError | None = None
         while self._others:
-            for task in self._others:
-                task.cancel()
-            try:
-                await asyncio.wait(list(self._others))
-            except asyncio.CancelledError as error:  # still await the tasks
-                cancelled = error
+            cancelled = await cancel_and_wait(list(self._others)) or cancelled
             self._others = {task for task in self._others if not task.done()}
         if cancelled is not None:
             raise cancelled
@@ -137,19 +134,29 @@ class StepSession:
         raise self.recorder.journal_error
 
     async def _replay_call(self, call: StepCall, record: Record) -> Any:
-        self._warn_if_moved(call, record)
+        if record.after != call.after:
+            then, now = (_describe_place(key) for key in (record.after, call.after))
+            self._warn(
+                f"Step {call.name!r} of {self._lane.full_id!r} was recorded {then} and is now reached {now}: the code "
+                "changed since. Its recorded result was used."
+            )
         await self._turn_of(record)
-        is_news = self._is_news(call, record)
+        scope, mark = self._lane.scope, (self._delivery.message.delivery_id, call.key)
+        # Once per run, for records of other runs: a delivery that sleeps often runs from the start often.
+        is_news = record.run_id != scope.run_id and mark not in scope.bypassed
         effects, value = self.recorder.read(record)
         if effects is not None:
             self._delivery.do_again(effects, is_news=is_news)
         if is_news:
+            scope.bypassed.add(mark)
             self.recorder.emit("executor_bypassed", call, isolate(value) if record.kind == "step" else None)
-            if self._lane.scope.spans is not None:
-                self._lane.scope.spans.record_bypass("step", self.recorder.path(call))
+            if scope.spans is not None:
+                scope.spans.record_bypass("step", self.recorder.path(call))
         if record.kind == "failed":
             raise value
-        self._replay_done(call, value)
+        if " = " in call.key:  # a step with an explicit key: another branch may call it again
+            done = self.recorder.in_flight[call.key] = asyncio.get_running_loop().create_future()
+            done.set_result(value)
         return value
 
     async def _turn_of(self, record: Record) -> None:
@@ -167,15 +174,10 @@ class StepSession:
         await asyncio.sleep(2 * elapsed + 1)
         await self.recorder.take_back(record)
 
-    def _replay_done(self, call: StepCall, value: Any) -> None:
-        """Keep the result of a step with an explicit key: another branch may call it again."""
-        if " = " in call.key:
-            done = self.recorder.in_flight[call.key] = asyncio.get_running_loop().create_future()
-            done.set_result(value)
-
     async def _perform(self, call: StepCall, work: Work) -> Any:
         settled = self.recorder.in_flight[call.key] = asyncio.get_running_loop().create_future()
-        settled.add_done_callback(_look_at)
+        # Retrieve the error, which the caller has: the event loop would report a future without a waiter.
+        settled.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             # New work waits for the end of the replay: a step that lost a race then may lose it again before it starts.
             await self._replay.over()
@@ -198,10 +200,8 @@ class StepSession:
             if slept is not None:
                 await self._turn_of(slept)
                 return
-            sleeping = (
-                record for record in self.recorder.records if record.kind == "sleeping" and record.key == call.key
-            )
-            due_at = next((record.until for record in sleeping), None)
+            records = self.recorder.records
+            due_at = next((old.until for old in records if old.kind == "sleeping" and old.key == call.key), None)
             if due_at is None:
                 due_at = until()
                 await self.recorder.append(Record("sleeping", call.key, "sleep", until=due_at))
@@ -225,42 +225,18 @@ class StepSession:
             raise RequestExpired(request_id, self._lane.full_id, settled.until)
         return self.recorder.read(settled)[1]
 
-    def question(self, arguments: Sequence[Any], request_id: str | None) -> StepCall:
-        return self.recorder.calls.identify("request", arguments, {}, request_id)
-
     def end(self) -> None:
         """The handler ended by itself: warn about recorded steps that it did not reach."""
-        self._warn_of_unreached(self._replay.unreached_names())
+        names = dict.fromkeys(self._replay.unreached_names())
+        if names:
+            self._warn(
+                f"{self._lane.full_id!r} ended without reaching recorded steps: {', '.join(map(repr, names))}. The "
+                "code changed since, or is not deterministic. The recorded results were not used."
+            )
 
     def stop(self) -> None:
         self.waits.stop()
         self._replay.stop()
-
-    def _is_news(self, call: StepCall, record: Record) -> bool:
-        """Whether to emit the replay: once per run, for records of other runs. A delivery that sleeps often runs from
-        the start often."""
-        scope = self._lane.scope
-        mark = (self._delivery.message.delivery_id, call.key)
-        if record.run_id == scope.run_id or mark in scope.bypassed:
-            return False
-        scope.bypassed.add(mark)
-        return True
-
-    def _warn_if_moved(self, call: StepCall, record: Record) -> None:
-        if record.after != call.after:
-            then, now = (_describe_place(key) for key in (record.after, call.after))
-            self._warn(
-                f"Step {call.name!r} of {self._lane.full_id!r} was recorded {then} and is now reached {now}: the code "
-                "changed since. Its recorded result was used."
-            )
-
-    def _warn_of_unreached(self, names: Sequence[str]) -> None:
-        if names:
-            listed = ", ".join(repr(name) for name in dict.fromkeys(names))
-            self._warn(
-                f"{self._lane.full_id!r} ended without reaching recorded steps: {listed}. The code changed since, or "
-                "is not deterministic. The recorded results were not used."
-            )
 
     def _warn(self, text: str) -> None:
         event = WorkflowEvent("warning", text, executor_id=self._lane.full_id)
@@ -268,7 +244,11 @@ class StepSession:
 
 
 def _describe_place(key: str | None) -> str:
-    return "at the beginning" if key is None else f"after {name_in(key)!r}"
+    if key is None:
+        return "at the beginning"
+    match = re.match(r"(.+?) (?:= |[0-9a-f]{16}(?: |$))", key)
+    name = key.partition(" ")[0] if match is None else match.group(1)
+    return f"after {name!r}"
 
 
 def _identifying_arguments(
@@ -290,12 +270,6 @@ def _own(argument: Any) -> Any:
     return argument if _is_context(argument) else isolate(argument)
 
 
-def _look_at(settled: asyncio.Future[Any]) -> None:
-    """Retrieve the error, which the caller has: the event loop would report a future without a waiter."""
-    if not settled.cancelled():
-        settled.exception()
-
-
 def normalise_arguments(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments by parameter name, without defaults, so that every spelling of a call has one identity. Unchanged
     if the function has no readable signature."""
@@ -309,18 +283,12 @@ def normalise_arguments(function: Any, arguments: Sequence[Any], keywords: Mappi
         parameter = signature.parameters[name]
         if parameter.kind is parameter.VAR_KEYWORD:
             named.update(value)
-        elif not _is_default(value, parameter.default):
+        elif not same_structure(value, parameter.default):
             named[name] = value
     return named
 
 
-def _is_default(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and same_structure(value, default)
-
-
-@functools.lru_cache(256)
-def _signature_of(function: Any) -> inspect.Signature:
-    return inspect.signature(function)
+_signature_of = functools.lru_cache(256)(inspect.signature)
 
 
 def code_of(function: Any) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.any_storage import OpenThread
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.clock import await_uncancelled
 from perdure.engine.delivery.scope import RunScope
 from perdure.engine.thread.level import without_secrets
 from perdure.engine.thread.live_threads import NOT_IN_STEP
@@ -17,11 +17,9 @@ from perdure.engine.thread.position import (
     messages_by_source,
     metadata_of,
 )
+from perdure.engine.watch import Saving
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.records import CheckpointInfo, Counters
-
-Saved = tuple[CheckpointInfo | None, int | None]
-"""The new checkpoint, and the cursor of its last event. Both None where nothing was saved."""
 
 
 class Committer:
@@ -66,8 +64,9 @@ class Committer:
 
     async def commit(
         self, after: Position, consumed: Sequence[str] = (), completed: WorkflowEvent | None = None
-    ) -> Saved:
-        """Make `after` the thread's position, and its head where there is a storage.
+    ) -> tuple[CheckpointInfo | None, int | None]:
+        """Make `after` the thread's position, and its head where there is a storage. Returns the new checkpoint and the
+        cursor of its last event, both None where nothing was saved.
 
         `completed` is the event of the superstep that led to it; None for an input. A commit that has begun completes,
         so the store and the live thread cannot diverge: the loop, or the end of the run, raises a cancellation that
@@ -75,9 +74,7 @@ class Committer:
         """
         thread, stored_thread = self._thread, self._stored_thread
         if stored_thread is None:
-            self._move(after, is_ahead=True)
-            for item_id in consumed:
-                thread.inbox.pop(item_id, None)
+            self._move(after, consumed, is_ahead=True)
             return None, None
         is_busy = after.is_busy if completed is None else bool(completed.has_pending_messages)
         state = running_state(after) if is_busy else resting_state(after)
@@ -95,7 +92,7 @@ class Committer:
                 on_saved = self._emit_final_saved if is_final else self._emit_saved
         if self._lags:  # until it succeeds: an earlier commit may be what fails, and the live thread is ahead of it
             thread.number = NOT_IN_STEP
-        saving = None if self._watch is None else self._watch.saving(checkpoint, len(events), on_saved)
+        saving = None if self._watch is None else Saving(self._watch, checkpoint, len(events), on_saved)
         commit = stored_thread.commit(
             checkpoint,
             events,
@@ -109,10 +106,8 @@ class Committer:
         self.backlog.clear()
         self._logged_state = state if is_final else None
         self._is_unsaved = False
-        self._move(after, is_ahead=False)
+        self._move(after, consumed, is_ahead=False)
         thread.number, thread.head_id = stored_thread.number, checkpoint.checkpoint_id
-        for item_id in consumed:
-            thread.inbox.pop(item_id, None)
         if on_saved is not None:
             return None, self._saved_seq  # the commit may still fail, so its cursor is not valid yet
         last_seq = stored_thread.last_seq - 1 if is_final else stored_thread.last_seq
@@ -146,18 +141,20 @@ class Committer:
         checkpoint = self._checkpoint_of(position, stored_thread.number + 1, state)
         commit = stored_thread.commit(checkpoint, (), self._run_id, checkpoint.status, unsettled=unsettled)
         if self._watch is not None:
-            commit = self._watch.saving(checkpoint, 0).watch(commit)
+            commit = Saving(self._watch, checkpoint, 0).watch(commit)
         info, cancelled = await await_uncancelled(commit)
         thread.number, thread.head_id = stored_thread.number, checkpoint.checkpoint_id
         self._emit_saved(info, stored_thread.last_seq)
         if cancelled is not None:  # it may belong to a branch of the user's function, which must receive it
             raise cancelled
 
-    def _move(self, after: Position, *, is_ahead: bool) -> None:
+    def _move(self, after: Position, consumed: Sequence[str] = (), *, is_ahead: bool) -> None:
         if self._watch is not None:
             self._watch.report_requests(self._thread.position, after)
         self._thread.position = after
         self._thread.is_ahead = is_ahead
+        for item_id in consumed:
+            self._thread.inbox.pop(item_id, None)
 
     async def finish(self, state: WorkflowRunState, events: Iterable[WorkflowEvent] = ()) -> None:
         """The last commit of a run: unsaved state, and its final status."""
@@ -199,7 +196,7 @@ class Committer:
             thread.number = NOT_IN_STEP
         commit = stored_thread.commit(None, logged, self._run_id, state.value)
         if self._watch is not None:
-            commit = self._watch.saving(None, len(logged)).watch(commit)
+            commit = Saving(self._watch, None, len(logged)).watch(commit)
         await commit
         self.backlog.clear()
         if was_in_step:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, 
 from contextvars import Context, copy_context
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from perdure.clock import Clock, TimeLimitReached, run_with_timeout
+from perdure.clock import Clock, TimeLimitReached, cancel_and_wait, run_with_timeout
 from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope
 from perdure.engine.thread.level import Level, child_level, start_child
@@ -29,12 +29,12 @@ from perdure.errors import (
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.policy import ISOLATE, SKIP
 
-if TYPE_CHECKING:
-    from perdure.engine.delivery.lane import Lane
+RunLane = Callable[[Lane], Coroutine[Any, Any, None]]
 
 
-async def run_side_by_side(lanes: Sequence[Lane], run_lane: Callable[[Lane], Coroutine[Any, Any, None]]) -> bool:
-    """Run all lanes to their end. If one fails, cancel and await the others, then raise its error.
+async def run_side_by_side(lanes: Sequence[Lane], run_lane: RunLane) -> bool:
+    """Run all lanes to their end. If one fails, cancel and await the others, then raise the first failure in lane
+    order, with notes of the others. Cancelled siblings are not failures.
 
     Lanes that never wait share a task, each with context variables of its own. The first that waits keeps the task, and
     all others get their own. A task for each lane costs 1.3 us of the 5.9 us per delivery (benchmarks/engine.py, fan).
@@ -63,19 +63,23 @@ async def run_side_by_side(lanes: Sequence[Lane], run_lane: Callable[[Lane], Cor
         was_cancelled = True
     if not left and all(task.done() for task in tasks) and not any(map(_has_failed, tasks)):
         return was_cancelled
-    await _cancel_and_wait(tasks)
-    if was_cancelled:
+    await cancel_and_wait(tasks)  # no side effect may happen after the run has ended
+    # Retrieved even if the run was cancelled, so that the event loop does not report them.
+    failures = [(task, error) for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+    if was_cancelled or not failures:
         raise asyncio.CancelledError
-    _raise_first(tasks)
-    return False
+    first = failures[0][1]
+    for task, error in failures[1:]:
+        first.add_note(f"Executor {task.get_name()!r} failed in the same superstep: {error!r}")
+    raise first
 
 
-async def _run_alone(lane: Lane, run_lane: Callable[[Lane], Coroutine[Any, Any, None]]) -> None:
+async def _run_alone(lane: Lane, run_lane: RunLane) -> None:
     lane.task = asyncio.current_task()
     await run_lane(lane)
 
 
-async def _run_in_one_task(lanes: deque[Lane], run_lane: Callable[[Lane], Coroutine[Any, Any, None]]) -> None:
+async def _run_in_one_task(lanes: deque[Lane], run_lane: RunLane) -> None:
     """Take lanes and run them, one after the other. The caller empties `lanes` when one of them waits."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101  # the caller made one
@@ -116,38 +120,8 @@ def _has_failed(task: asyncio.Task[None]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
 
 
-async def _cancel_and_wait(tasks: list[asyncio.Task[None]]) -> None:
-    """Cancel and await all tasks, even those that resist: no side effect may happen after the run has ended."""
-    pending = [task for task in tasks if not task.done()]
-    for task in pending:
-        task.cancel()
-    while pending:
-        try:
-            await asyncio.wait(pending)
-        except asyncio.CancelledError:  # cancelled again while waiting: still await the lanes
-            for task in pending:
-                task.cancel()
-        pending = [task for task in pending if not task.done()]
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()  # retrieved, so that the event loop does not report it: the run raises its own error
-
-
-def _raise_first(tasks: list[asyncio.Task[None]]) -> None:
-    """Raise the first failure in lane order, with notes of the others. Cancelled siblings are not failures."""
-    failures = [(task, error) for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
-    if not failures:
-        raise asyncio.CancelledError
-    first = failures[0][1]
-    for task, error in failures[1:]:
-        first.add_note(f"Executor {task.get_name()!r} failed in the same superstep: {error!r}")
-    raise first
-
-
 NOT_ITS_OWN = (WorkflowCheckpointException, ThreadConflict)
 """Failures of the thread's storage or its content. No policy of a sub-workflow applies to them."""
-
-RunLane = Callable[["Lane"], Coroutine[Any, Any, None]]
 
 
 def enclosing_levels(level: Level) -> Iterator[Level]:
@@ -180,16 +154,24 @@ async def run_child_lane(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
         return  # the sub-workflow failed before this lane began
     for level in levels:
         level.running[lane] = lane.task
+    limits = [(level.deadline, level) for level in levels if level.deadline is not None]
+    deadline, limited = min(limits, key=lambda limit: limit[0], default=(None, lane.level))
     try:
-        await _in_time(lane, run_lane, clock, levels)
+        if deadline is None:
+            await run_lane(lane)
+        else:
+            seconds = (deadline - clock.now()).total_seconds()
+            await run_with_timeout(seconds, run_lane(lane), clock, partial(setattr, lane, "task"))
     except asyncio.CancelledError:
         if not lane.is_dropped:
             raise
-        _take_off_cancellation(lane)
-    except _OutOfTime as late:
-        error = timeout_error(late.level)
-        error.__cause__ = late.__cause__
-        _meet(lane, late.level, error)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            task.uncancel()
+    except TimeLimitReached as reached:
+        late = TimedOut(limited.full_id, limited.policy.timeout or 0)
+        late.__cause__ = reached.__cause__
+        _meet(lane, limited, late)
     except Exception as error:  # noqa: BLE001  # raised again, unless a policy handles it
         _meet(lane, lane.level, error)
     finally:
@@ -197,30 +179,6 @@ async def run_child_lane(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
             level.running.pop(lane, None)
             if level.deadline is not None:
                 level.ended_at = clock.now()
-
-
-async def _in_time(lane: Lane, run_lane: RunLane, clock: Clock, levels: list[Level]) -> None:
-    limits = [(level.deadline, level) for level in levels if level.deadline is not None]
-    if not limits:
-        await run_lane(lane)
-        return
-    deadline, level = min(limits, key=lambda limit: limit[0])
-    try:
-        await run_with_timeout(
-            (deadline - clock.now()).total_seconds(), run_lane(lane), clock, partial(setattr, lane, "task")
-        )
-    except TimeLimitReached as error:
-        raise _OutOfTime(level) from error.__cause__
-
-
-class _OutOfTime(Exception):  # a signal that names the level that timed out, however deep the lane
-    def __init__(self, level: Level) -> None:
-        super().__init__()
-        self.level = level
-
-
-def timeout_error(level: Level) -> TimedOut:
-    return TimedOut(level.full_id, level.policy.timeout or 0)
 
 
 def _meet(lane: Lane, where: Level, error: Exception) -> None:
@@ -231,20 +189,10 @@ def _meet(lane: Lane, where: Level, error: Exception) -> None:
     if failed is None:
         raise error
     failed.failure = error
-    _drop_others(failed, lane)
-
-
-def _drop_others(level: Level, failed: Lane) -> None:
-    for lane, task in level.running.items():
-        if lane is not failed and task is not None:
-            lane.is_dropped = True
+    for other, task in failed.running.items():
+        if other is not lane and task is not None:
+            other.is_dropped = True
             task.cancel()
-
-
-def _take_off_cancellation(lane: Lane) -> None:
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        task.uncancel()
 
 
 def apply_child_policy(
@@ -257,23 +205,23 @@ def apply_child_policy(
     effects.also(
         withdrawn=tuple(request for position in every_level(level.position) for request in sorted(position.asked))
     )
-    details = WorkflowErrorDetails.from_exception(error, executor_id=level.full_id)
-    notices = [_event("executor_failed", level, details)]
+    notices = [_event("executor_failed", level, error)]
     policy, attempts = level.policy, child.attempts + 1
     if policy.retry is not None and policy.retry.retries(error, attempts):
         delay = policy.retry.delay_after(attempts)
         again = start_child(level.compiled.graph, child.executor_id, child.message, next_delivery_id)
-        notices.append(_event("executor_retrying", level, details, {"attempt": attempts, "delay_seconds": delay}))
+        notices.append(_event("executor_retrying", level, error, {"attempt": attempts, "delay_seconds": delay}))
         due_at = now + timedelta(seconds=delay)
         return msgspec.structs.replace(again, attempts=attempts, due_at=due_at), effects, notices
     fallback_id = parent.compiled.graph.fallbacks.get(child.executor_id)
     effects.also(message=child.message, is_isolated=policy.on_error == ISOLATE, forwarded_to=fallback_id)
     mode = policy.on_error if policy.on_error in (SKIP, ISOLATE) else f"fallback {fallback_id}"
-    notices.append(_event("executor_skipped", level, details, mode))
+    notices.append(_event("executor_skipped", level, error, mode))
     return None, effects, notices
 
 
-def _event(kind: str, level: Level, details: WorkflowErrorDetails, data: Any = None) -> WorkflowEvent:
+def _event(kind: str, level: Level, error: BaseException, data: Any = None) -> WorkflowEvent:
+    details = WorkflowErrorDetails.from_exception(error, executor_id=level.full_id)
     above = None if level.parent is None else level.parent.child_id
     return WorkflowEvent(kind, data, executor_id=level.full_id, details=details, child_id=above)
 
@@ -302,7 +250,7 @@ class Nesting:
             level.deadline = self._deadlines.setdefault(child_id, now + timedelta(seconds=seconds))
         limit = level.compiled.graph.max_iterations
         if level.deadline is not None and level.deadline <= now:
-            level.failure = timeout_error(level)
+            level.failure = TimedOut(level.full_id, seconds or 0)
         elif level.position.mailbox and level.position.since_input >= limit:
             level.failure = WorkflowConvergenceException(self._thread.thread_id, limit)
         if level.failure is not None and find_policy_level(level, level.failure) is not level:
@@ -321,11 +269,7 @@ class Nesting:
             return None
         for outer in enclosing_levels(level) if level is not None and isinstance(error, Exception) else ():
             failure = SubWorkflowFailed(outer.full_id, outer.compiled.graph.name, error)
-            details = WorkflowErrorDetails.from_exception(error, executor_id=outer.full_id)
-            above = None if outer.parent is None else outer.parent.child_id
-            self._scope.emit(
-                WorkflowEvent("executor_failed", executor_id=outer.full_id, details=details, child_id=above)
-            )
+            self._scope.emit(_event("executor_failed", outer, error))
         return failure
 
     def forget_ended(self) -> None:

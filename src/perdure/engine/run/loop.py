@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.cancelling import await_uncancelled
+from perdure.clock import await_uncancelled
 from perdure.engine.delivery.executor_state import ExecutorMemories
 from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope, add_records, encode_effects
@@ -68,7 +68,7 @@ class Loop:
     # Most runs need none of these.
 
     @cached_property
-    def _memory(self) -> ExecutorMemories:
+    def memory(self) -> ExecutorMemories:
         return ExecutorMemories(self._thread, self._compiled, self.scope.stored_thread)
 
     @cached_property
@@ -182,7 +182,7 @@ class Loop:
             if level.levels:
                 self._nesting.superstep_ended(level)
             if self._compiled.has_hooks:
-                await self._memory.remember(after)
+                await self.memory.remember(after)
             completed = WorkflowEvent(
                 "superstep_completed",
                 iteration=after.iteration,
@@ -286,7 +286,7 @@ class Loop:
         """The delivery failed or was suspended: restore its executor to the state after the earlier deliveries."""
         if lane.executor.saves_state:
             saved = next((effects.saved for effects in reversed(lane.results) if effects.saved is not None), None)
-            lane.executor = await self._memory.put_back_in(lane.level, lane.executor_id, saved)
+            lane.executor = await self.memory.put_back_in(lane.level, lane.executor_id, saved)
 
     async def _replay(self, lane: Lane, message: WorkflowMessage, recorded: Effects) -> None:
         lane.replay(message, recorded)
@@ -296,7 +296,7 @@ class Loop:
             seen = lane.position.successor()
             if recorded.private is not None:
                 seen.private = {**seen.private, lane.executor_id: recorded.private}
-            await self._memory.put_back(lane.executor, recorded.saved, seen)
+            await self.memory.put_back(lane.executor, recorded.saved, seen)
 
     async def _record(self, lane: Lane, message: WorkflowMessage, effects: Effects) -> None:
         """Record a delivery while siblings still run. If one fails or the process dies, it does not run again.
@@ -307,7 +307,7 @@ class Loop:
             return
         lane.settle(effects, self.scope.codec)
         if lane.executor.saves_state:
-            await self._memory.take_into(effects, lane.executor, lane.position)
+            await self.memory.take_into(effects, lane.executor, lane.position)
         if not self.committer.records:
             return
         stored_thread = self.scope.stored_thread
@@ -317,12 +317,6 @@ class Loop:
                     message.delivery_id, encode_effects(effects, lane.full_id, stored_thread.codec)
                 )
         self._thread.journal[message.delivery_id] = effects
-
-    async def _settle_journal(self, level: Level, lanes: Sequence[Lane], error: BaseException) -> None:
-        if self._unfinished or isinstance(error, asyncio.CancelledError):
-            await self._record_finished(lanes)
-        elif isinstance(error, StateConflict | DuplicateRequest):
-            await self._unrecord(lanes_in_conflict(level, lanes, error))
 
     async def _record_finished(self, lanes: Iterable[Lane]) -> None:
         """Record the deliveries that succeeded beside a failed or cancelled one, even if a hook was still saving.
@@ -347,9 +341,12 @@ class Loop:
         """Undo a failed superstep, except for the journal: restore the executors from the head."""
 
         async def settle_journal() -> None:
-            await self._settle_journal(level, lanes, error)
+            if self._unfinished or isinstance(error, asyncio.CancelledError):
+                await self._record_finished(lanes)
+            elif isinstance(error, StateConflict | DuplicateRequest):
+                await self._unrecord(lanes_in_conflict(level, lanes, error))
 
-        for undo in (settle_journal, self._memory.restore_here):
+        for undo in (settle_journal, self.memory.restore_here):
             try:
                 await undo()
             except Exception as second:  # noqa: BLE001  # the first error is the cause; the next run restores again
@@ -359,20 +356,16 @@ class Loop:
     async def restore(self, position: Position, saved: dict[str, Any]) -> None:
         """Move to another position, executors included. `saved` has their dicts as values."""
         if self._compiled.has_hooks or saved or position.children:
-            await self._memory.restore_all(position, saved)
+            await self.memory.restore_all(position, saved)
         else:
             thread = self._thread
             thread.position, thread.children, thread.journal, thread.records = position, {}, {}, {}
             thread.is_dirty = False
 
-    async def tidy(self) -> None:
-        """Complete an interrupted undo: restore executors that differ from the position."""
-        await self._memory.restore_here()
-
     async def enter(self, after: Position, consumed: Sequence[str] = ()) -> None:
         """Commit a position with an input, answers or a rewind. Always saved synchronously."""
         if self._compiled.has_hooks:
-            await self._memory.remember(after)
+            await self.memory.remember(after)
         task = asyncio.current_task()
         cancels_before = 0 if task is None else task.cancelling()
         await self.committer.commit(after, consumed)

@@ -20,7 +20,7 @@ from perdure.engine.thread.live_threads import (
     LiveThread,
     LiveThreads,
     Ownership,
-    find_ending_run,
+    find_local_run,
 )
 from perdure.engine.thread.position import Position, position_of
 from perdure.errors import DamagedCheckpoint, IncompatibleWorkflow, InvalidRun, RunInterrupted, ThreadBusy
@@ -41,15 +41,12 @@ def check_compatibility(
         breaking = [*migrator.differences, *breaking]
     if breaking and not force:
         raise IncompatibleWorkflow(checkpoint.checkpoint_id, compiled.graph.name, breaking)
-    warnings = []
+    texts = []
     if migrator is not None and migrator.applied:
-        text = f"Migrations were applied to the checkpoint: {', '.join(migrator.applied)}."
-        warnings.append(WorkflowEvent("warning", text))
+        texts.append(f"Migrations were applied to the checkpoint: {', '.join(migrator.applied)}.")
     if breaking or added:
-        changes = "; ".join((*breaking, *added))
-        text = f"The workflow changed since the checkpoint was made: {changes}."
-        warnings.append(WorkflowEvent("warning", text))
-    return warnings
+        texts.append(f"The workflow changed since the checkpoint was made: {'; '.join((*breaking, *added))}.")
+    return [WorkflowEvent("warning", text) for text in texts]
 
 
 def changes_since(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> tuple[list[str], list[str]]:
@@ -172,7 +169,7 @@ class Opening:
         request = self._request
         async with OwnerWait(request.storage, thread.thread_id) as waiting:
             while True:
-                ending = find_ending_run(busy.run_id)
+                owner = find_local_run(busy.run_id)
                 ended = (*self._place(thread), busy.run_id)
                 if busy.is_here and ended in unreleased:  # a run of this process that ended without a release
                     stored_thread = await self._open_now(thread, ownership.run_id, takeover=True)
@@ -180,8 +177,8 @@ class Opening:
                     return stored_thread
                 if ownership.is_interrupted:
                     raise RunInterrupted(ownership.run_id, thread.thread_id) from busy
-                if ending is not None:
-                    await ending.wait()
+                if owner is not None and owner.is_interrupted:
+                    await owner.wait()
                 elif request.on_busy == "enqueue":
                     with ownership.mark_waiting():
                         await waiting.until_free()
@@ -216,10 +213,9 @@ class Opening:
         except asyncio.CancelledError:
             _give_back(opening, self._place(thread), run_id)
             raise
-        except ThreadBusy:
-            raise
-        except Exception:
-            note_unreleased((*self._place(thread), run_id))  # the store may have granted the claim before it failed
+        except Exception as error:
+            if not isinstance(error, ThreadBusy):  # the store may have granted the claim before it failed
+                note_unreleased((*self._place(thread), run_id))
             raise
         if unreleased:
             unreleased.pop((*self._place(thread), run_id), None)  # the retry succeeded
@@ -249,8 +245,8 @@ class Opening:
         A run that names an older checkpoint does not read the head, so that it can rewind from a damaged one.
         """
         if stored_thread is None:
-            if thread.is_dirty:
-                await loop.tidy()
+            if thread.is_dirty:  # undoing a superstep was interrupted
+                await loop.memory.restore_here()
             absorb_records(thread)
             return
         named = self.named
@@ -280,7 +276,7 @@ class Opening:
         elif thread.head_id is not None and is_at_head and stored_thread.is_stale:
             await stored_thread.load_head()  # the last run migrated the head but did not store it
         if thread.is_dirty:
-            await loop.tidy()
+            await loop.memory.restore_here()
         if stored_thread.has_inbox:  # only the store's items: another object may have delivered the others
             standing = thread.position if named is None else named
             loaded = stored_thread.load_inbox(standing.renamed_types)

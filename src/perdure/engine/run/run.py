@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.any_storage import OpenThread, PlainThread, load_thread_metadata
+from perdure.clock import await_uncancelled
 from perdure.engine import tracing
 from perdure.engine.delivery.scope import Journal, RunScope, add_records
 from perdure.engine.run.commit import Committer, resting_state, running_state

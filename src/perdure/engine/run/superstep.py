@@ -13,14 +13,14 @@ from perdure.engine.delivery.scope import RunScope
 from perdure.engine.run.lanes import apply_child_policy, find_policy_level
 from perdure.engine.thread.compiled import Sorter
 from perdure.engine.thread.inputs import deliver_answers
-from perdure.engine.thread.level import Level, designated_outputs, find_asking_child, outputs_for_parent, start_child
+from perdure.engine.thread.level import Level, find_asking_child, outputs_for_parent, start_child
 from perdure.engine.thread.position import Child, Effects, Position, add_counts, is_awake
 from perdure.engine.thread.state import merge_state
 from perdure.errors import DuplicateRequest
 from perdure.events import WorkflowEvent
 from perdure.graph.graph import SubWorkflowResponseMessage
 from perdure.isolation import isolate
-from perdure.records import Answer, WorkflowMessage
+from perdure.records import Answer
 
 
 def plan(level: Level, scope: RunScope, open_child: Callable[[Level, Child], Level | None]) -> Sequence[Lane]:
@@ -29,7 +29,10 @@ def plan(level: Level, scope: RunScope, open_child: Callable[[Level, Child], Lev
     position = level.position
     mailbox = position.mailbox
     if position.suspended:
-        mailbox = _with_woken(level, scope.clock.now())
+        now = scope.clock.now()
+        awake = [delivery.message for delivery in position.suspended.values() if is_awake(delivery, now)]
+        level.woken = [message.delivery_id for message in awake]
+        mailbox = sorted([*awake, *mailbox], key=lambda message: message.delivery_id)
     if len(mailbox) == 1:
         lane = make_lane(scope, level, str(mailbox[0].target_id))
         lane.messages.append(mailbox[0])
@@ -49,18 +52,11 @@ def plan(level: Level, scope: RunScope, open_child: Callable[[Level, Child], Lev
     return [*level.lanes, *(lane for lanes in inner for lane in lanes)]
 
 
-def _with_woken(level: Level, now: datetime) -> list[WorkflowMessage]:
-    awake = [delivery.message for delivery in level.position.suspended.values() if is_awake(delivery, now)]
-    level.woken = [message.delivery_id for message in awake]
-    return sorted([*awake, *level.position.mailbox], key=lambda message: message.delivery_id)
-
-
-Applied = tuple[Position, list[WorkflowEvent], list[Effects]]
-"""The next position, events to emit (warnings, sub-workflows that ended), and all effects."""
-
-
-async def apply(level: Level, codec: Codec | None, now: Callable[[], datetime]) -> Applied:
-    """Merge the effects of all lanes into the next position. The present position does not change.
+async def apply(
+    level: Level, codec: Codec | None, now: Callable[[], datetime]
+) -> tuple[Position, list[WorkflowEvent], list[Effects]]:
+    """Merge the effects of all lanes into the next position. The present position does not change. Returns the next
+    one, events to emit (warnings, sub-workflows that ended), and all effects.
 
     Effects are folded in the order of the deliveries, then of the sends, so the outcome does not depend on which lane
     ended first. Only a condition of an edge may await. Raises StateConflict or DuplicateRequest.
@@ -166,11 +162,11 @@ class _Merge(msgspec.Struct, eq=False):
             after.next_delivery_id += 1
             after.children = {**after.children, message.delivery_id: child}
         for request_id in effects.withdrawn:
-            self._withdraw(request_id, executor_id)
+            self._withdraw(request_id)
         for answer in effects.answers:
             self._answer(executor_id, answer)
 
-    def _withdraw(self, request_id: str, executor_id: str) -> None:
+    def _withdraw(self, request_id: str) -> None:
         """Settle a request whose answer is no longer awaited."""
         after = self._after
         after.asked -= {request_id}
@@ -230,7 +226,6 @@ class _Merge(msgspec.Struct, eq=False):
         merge = _start_merge(level, self._after.next_delivery_id, self._now)
         position = await merge.merge(codec)
         effects = outputs_for_parent(level, merge.outputs, merge.requests)
-        effects.outputs = designated_outputs(self._level.compiled.graph, level.child.executor_id, effects.outputs)
         effects.also(withdrawn=merge.withdrawn)
         if level.executor.propagate_request:
             position.asked |= {str(request.request_id) for request in merge.requests if request.child_id is None}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.encode import codec_for, declare_types, encode_graph
@@ -52,11 +53,9 @@ class Sorter(msgspec.Struct, eq=False):
     def pass_on(self, message: WorkflowMessage, target_id: str, in_place_of: str) -> None:
         """Deliver the same message to another executor."""
         after = self.after
-        passed = msgspec.structs.replace(
-            message, target_id=target_id, delivery_id=after.next_delivery_id, in_place_of=in_place_of
-        )
-        after.mailbox.append(passed)
-        after.next_delivery_id += 1
+        delivery_id = after.next_delivery_id
+        after.mailbox.append(replace(message, target_id=target_id, delivery_id=delivery_id, in_place_of=in_place_of))
+        after.next_delivery_id = delivery_id + 1
 
     def held_messages(self, group_id: str) -> dict[str, list[Any]]:
         """Messages of a fan-in so far, by sender. The caller adds to it, and clears it after the join."""
@@ -139,13 +138,9 @@ class Routes:
             join.deliver_if_complete(sorter, held)
 
     def _warn(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
-        if not self._may_end_here(source_id):
-            sorter.warnings.append(self._nowhere(source_id, data, target_id))
-
-    def _may_end_here(self, source_id: str) -> bool:
-        return self._graph.executors[source_id].may_end_here
-
-    def _nowhere(self, source_id: str, data: Any, target_id: str | None) -> WorkflowEvent:
+        """Warn that no edge applies to the message."""
+        if self._graph.executors[source_id].may_end_here:
+            return
         what = f"The message of type {type_name(type(data))} that {source_id!r} sent"
         if target_id is not None:
             text = f"{what} to {target_id!r} was not delivered: no edge leads there, or it does not accept the type."
@@ -158,7 +153,7 @@ class Routes:
             remedy = f"add a handler for it to a target, or add_edge({source_id}, {source_id})"
         if isinstance(data, SubWorkflowRequestMessage):
             remedy = f"a handler for it in an executor after {source_id!r}, or WorkflowExecutor(propagate_request=True)"
-        return WorkflowEvent("warning", f"{text} Remedy: {remedy}.", executor_id=source_id)
+        sorter.warnings.append(WorkflowEvent("warning", f"{text} Remedy: {remedy}.", executor_id=source_id))
 
 
 def _way(graph: Graph, group: EdgeGroup, source_id: str) -> Way | AsyncWay:
@@ -330,16 +325,13 @@ class Compiled:
         self.declared = declare_types(graph.annotations, codes, allowed_types)
         for child in self.children.values():
             self.declared = self.declared.union(child.declared)
-        self._codec: Codec | None = None
         names = self.migrations.names
         self.encoded_graph = encode_graph(
             WorkflowCheckpoint(graph.name, self.signature_hash, graph_signature=self.signature, migrations=names)
         )
         """What all checkpoints of the workflow have in common, as they store it."""
 
-    @property
+    @cached_property
     def codec(self) -> Codec:
         """The codec for digests in runs without a storage."""
-        if self._codec is None:
-            self._codec = codec_for(self.declared)
-        return self._codec
+        return codec_for(self.declared)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
-from perdure.engine.thread.level import change_child, find_asking_level, request_at_source
+from perdure.engine.thread.level import change_asking_level, find_asking_level
 from perdure.engine.thread.position import Position
 from perdure.errors import (
     AlreadyAnswered,
@@ -25,6 +25,7 @@ from perdure.events import RequestTerms, WorkflowEvent
 from perdure.graph.coercion import coerce
 from perdure.graph.graph import Graph
 from perdure.isolation import isolate
+from perdure.names import check_identifier
 from perdure.records import Answer, MessageType, Record, WorkflowMessage
 
 
@@ -32,13 +33,14 @@ def make_terms(
     response_type: Any, deadline: datetime | None, default: Any, assignee: str | None
 ) -> RequestTerms | None:
     """The terms of a request. Raises InvalidRun for terms that cannot be met."""
+    check_identifier("assignee", assignee)
     if deadline is not None and not isinstance(deadline, datetime):
         raise InvalidRun(f"A deadline is a datetime with a time zone, got {deadline!r}.")
     if deadline is not None and deadline.tzinfo is None:
         raise InvalidRun(f"A deadline needs a time zone, got {deadline!r}: try deadline.replace(tzinfo=UTC).")
-    if default is not ... and deadline is None:
-        raise InvalidRun("A request's default is delivered when its deadline passes: give a deadline too.")
     if default is not ...:
+        if deadline is None:
+            raise InvalidRun("A request's default is delivered when its deadline passes: give a deadline too.")
         try:
             default = isolate(coerce(default, response_type))
         except (ValueError, TypeError) as error:
@@ -47,11 +49,6 @@ def make_terms(
                 f"{type_name(type(default))} ({error})."
             ) from error
     return RequestTerms(deadline, default, assignee) if deadline or assignee else None
-
-
-def _waits_inside(position: Position, request_id: str) -> bool:
-    """Whether a suspended delivery awaits the answer itself, rather than a response handler."""
-    return any(request_id in delivery.waits for delivery in position.suspended.values())
 
 
 def check_answers(graph: Graph, thread_id: str, position: Position, answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,13 +60,11 @@ def check_answers(graph: Graph, thread_id: str, position: Position, answers: Map
         request = position.requests.get(request_id)
         if request is None:
             settled = position.answered.get(request_id)
-            if settled is not None and settled.expired_for is not None:
+            if settled is None:
+                raise UnknownRequest(request_id, thread_id, position.requests)
+            if settled.expired_for is not None:
                 raise RequestExpired(request_id, settled.expired_for, settled.answered_at)
-            if settled is not None and settled.is_withdrawn:
-                raise RequestWithdrawn(request_id, thread_id)
-            if settled is not None:
-                raise AlreadyAnswered(request_id, thread_id)
-            raise UnknownRequest(request_id, thread_id, position.requests)
+            raise (RequestWithdrawn if settled.is_withdrawn else AlreadyAnswered)(request_id, thread_id)
         checked[request_id] = isolate(_check_answer(graph, position, request, answer))
     return checked
 
@@ -83,8 +78,8 @@ def _check_answer(graph: Graph, position: Position, request: WorkflowEvent, answ
     if source is None:
         raise UnknownRequest(str(request.request_id), str(request.source_executor_id), ())
     graph, level, asker = source
-    if _waits_inside(level, str(request.request_id)):
-        return value
+    if any(request.request_id in delivery.waits for delivery in level.suspended.values()):
+        return value  # it awaits the answer itself, without a response handler
     if graph.executors[asker].table.find_response(request.data, value) is None:
         raise NoResponseHandler(str(request.source_executor_id), type(request.data), type(value))
     return value
@@ -107,14 +102,18 @@ def deliver_answers(
 
 
 def _deliver(position: Position, request: WorkflowEvent, value: Any, how: Answer) -> Position:
-    request_id = str(request.request_id)
+    request_id, delivery_id = str(request.request_id), position.next_delivery_id
 
     def answer(level: Position, asked: WorkflowEvent) -> Position:
-        record = Record("answered", request_key(request_id), "request", value=value)
-        return _wake(level, request_id, record) or _with_answer(level, asked, value, position.next_delivery_id)
+        woken = _wake(level, request_id, Record("answered", request_key(request_id), "request", value=value))
+        if woken is not None:
+            return woken
+        asker = str(asked.source_executor_id)
+        due = WorkflowMessage(value, f"internal:{asker}", asker, MessageType.RESPONSE, asked, None, delivery_id)
+        return replace(level, mailbox=[*level.mailbox, due])
 
     after = _settle(position, request, how, answer)
-    after.next_delivery_id = position.next_delivery_id + 1
+    after.next_delivery_id = delivery_id + 1
     return after
 
 
@@ -123,20 +122,16 @@ def _settle(
 ) -> Position:
     """A position in which the request is no longer pending, and the level that made it is changed."""
     request_id = str(request.request_id)
-    after = position.successor()
-    after.requests = {key: pending for key, pending in position.requests.items() if key != request_id}
-    after.answered = {**position.answered, request_id: how}
-    source = None if request.child_id is None else request_at_source(after, request)
-    if source is None or request.child_id is None:
+    requests = {key: pending for key, pending in position.requests.items() if key != request_id}
+    after = replace(position, requests=requests, answered={**position.answered, request_id: how})
+    if request.child_id is None:
         return change(after, request)
 
-    def change_level(level: Position) -> Position:
-        changed = change(level, source).successor()
-        changed.asked -= {request_id}
-        changed.since_input = 0
-        return changed
+    def change_child(level: Position, asked: WorkflowEvent) -> Position:
+        changed = change(level, asked)
+        return replace(changed, asked=changed.asked - {request_id}, since_input=0)
 
-    return change_child(after, request.child_id, change_level) or after
+    return change_asking_level(after, request, change_child) or change(after, request)
 
 
 def request_key(request_id: str, occurrence: int = 1) -> str:
@@ -150,12 +145,9 @@ def _wake(level: Position, request_id: str, record: Record) -> Position | None:
         if request_id in delivery.waits:
             waits = tuple(key for key in delivery.waits if key != request_id)
             earlier = [old for old in delivery.records if old.name == "request" and _is_about(old.key, request_id)]
-            settled = msgspec.structs.replace(record, key=request_key(request_id, len(earlier) + 1))
-            records = (*delivery.records, settled)
-            ready = msgspec.structs.replace(delivery, records=records, is_ready=True, waits=waits)
-            after = level.successor()
-            after.suspended = {**level.suspended, delivery_id: ready}
-            return after
+            settled = replace(record, key=request_key(request_id, len(earlier) + 1))
+            ready = replace(delivery, records=(*delivery.records, settled), is_ready=True, waits=waits)
+            return replace(level, suspended={**level.suspended, delivery_id: ready})
     return None
 
 
@@ -164,50 +156,29 @@ def _is_about(key: str, request_id: str) -> bool:
     return key == first or (key.startswith(f"{first} #") and key[len(first) + 2 :].isdigit())
 
 
-def _with_answer(level: Position, request: WorkflowEvent, value: Any, delivery_id: int) -> Position:
-    asker = str(request.source_executor_id)
-    due = WorkflowMessage(value, f"internal:{asker}", asker, MessageType.RESPONSE, request, None, delivery_id)
-    after = level.successor()
-    after.mailbox = [*level.mailbox, due]
-    return after
-
-
 def pass_deadlines(position: Position, now: datetime) -> tuple[Position, list[WorkflowEvent]]:
     """Settle requests whose deadline has passed: deliver their default, or expire them with an `error` event."""
     expired: list[WorkflowEvent] = []
-    after = _pass_own_deadlines(position, now, expired, "")
-    return _pass_below(after, now, expired, ""), expired
+    return _pass_deadlines(position, now, expired, ""), expired
 
 
-def _pass_below(position: Position, now: datetime, expired: list[WorkflowEvent], path: str) -> Position:
-    """Pass the deadlines of requests that sub-workflows make to their parents."""
-    for child_id, child in position.children.items():
-        inner_path = f"{path}{child.executor_id}/"
-        before = child.position
-        first = before.successor()
-        first.next_delivery_id = position.next_delivery_id
-        own = _pass_own_deadlines(first, now, expired, inner_path)
-        inner = _pass_below(own, now, expired, inner_path)
-        if inner is not first:
-            after = position.successor()
-            after.children = {**position.children, child_id: child.at(inner)}
-            after.next_delivery_id = inner.next_delivery_id
-            position = after
-    return position
-
-
-def _pass_own_deadlines(position: Position, now: datetime, expired: list[WorkflowEvent], path: str) -> Position:
-    for request in [request for request in position.requests.values() if _is_late(request, now)]:
+def _pass_deadlines(position: Position, now: datetime, expired: list[WorkflowEvent], path: str) -> Position:
+    """Pass those of one level, then those of requests that its sub-workflows make to their parents."""
+    for request in list(position.requests.values()):
         terms = request.terms
-        if terms is not None and terms.default is not ...:
+        if terms is None or terms.deadline is None or terms.deadline > now:
+            continue
+        if terms.default is not ...:
             position = _deliver(position, request, terms.default, Answer(now))
-        elif terms is not None:
-            position = _expire(position, request, terms.deadline or now, expired, path)
+        else:
+            position = _expire(position, request, terms.deadline, expired, path)
+    for child_id, child in position.children.items():
+        first = replace(child.position, next_delivery_id=position.next_delivery_id)
+        inner = _pass_deadlines(first, now, expired, f"{path}{child.executor_id}/")
+        if inner is not first:
+            children = {**position.children, child_id: child.at(inner)}
+            position = replace(position, children=children, next_delivery_id=inner.next_delivery_id)
     return position
-
-
-def _is_late(request: WorkflowEvent, now: datetime) -> bool:
-    return request.terms is not None and request.terms.deadline is not None and request.terms.deadline <= now
 
 
 def _expire(

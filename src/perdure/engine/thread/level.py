@@ -76,26 +76,17 @@ class Level(msgspec.Struct, eq=False):
 
         An output that becomes a message of the parent is only progress for a consumer: `data`, not `output`.
         """
-        if self.parent is None:
-            return kind, executor_id
-        if kind == "intermediate":
+        if self.parent is None or kind == "intermediate":
             return kind, self.path + executor_id
-        if not self.executor.allow_direct_output:
+        outer, kinds = self.executor, self.parent.compiled.graph.output_kinds
+        if not outer.allow_direct_output or outer.id not in kinds:
             return "data", self.path + executor_id
-        above = self.parent.compiled.graph.output_kinds.get(self.executor.id)
-        return (
-            ("data", self.path + executor_id) if above is None else self.parent.public_output(self.executor.id, above)
-        )
+        return self.parent.public_output(outer.id, kinds[outer.id])
 
     @property
     def is_asked_outside(self) -> bool:
         """Whether its requests go to the caller of the workflow, rather than to an executor of a parent."""
-        level: Level | None = self
-        while level is not None and level.parent is not None:
-            if not level.executor.propagate_request:
-                return False
-            level = level.parent
-        return True
+        return self.parent is None or (self.executor.propagate_request and self.parent.is_asked_outside)
 
     def to_public(self, event: WorkflowEvent, executor_id: str) -> WorkflowEvent:
         """An output or a request inside a sub-workflow, as the run's consumer receives it."""
@@ -118,9 +109,11 @@ class Level(msgspec.Struct, eq=False):
     def arguments(self, parameter: str, executor_id: str) -> RunArguments:
         """Run arguments for one executor. A WorkflowExecutor passes its own to its sub-workflow."""
         if self.parent is None or self.child is None:
-            return arguments_for(self.position.run_kwargs.get(parameter), executor_id)
-        passed: dict[str, Any] = self.parent.arguments(parameter, self.child.executor_id).as_given
-        return arguments_for(arrange_arguments(passed, self.compiled.graph.nodes, parameter), executor_id)
+            arranged = self.position.run_kwargs.get(parameter) or {}
+        else:
+            passed = self.parent.arguments(parameter, self.child.executor_id).as_given
+            arranged = arrange_arguments(passed, self.compiled.graph.nodes, parameter)
+        return RunArguments({**arranged.get(GLOBAL, {}), **arranged.get(executor_id, {})})
 
 
 def child_level(parent: Level, child: Child, thread: LiveThread) -> Level:
@@ -147,26 +140,28 @@ def instances_of(thread: LiveThread, child: Child, compiled: Compiled) -> Instan
 
 def start_child(graph: Graph, executor_id: str, message: WorkflowMessage, delivery_id: int) -> Child:
     """A child in which the message is due to its start executor."""
-    position = Position()
     start_id = graph.start_executor_id
     due = WorkflowMessage(isolate(message.data), f"internal:{start_id}", start_id, delivery_id=delivery_id)
-    position.mailbox = [due]
-    return Child(executor_id, message, position)
+    return Child(executor_id, message, Position(mailbox=[due]))
 
 
 def outputs_for_parent(level: Level, outputs: list[WorkflowEvent], requests: list[WorkflowEvent]) -> Effects:
-    """Outputs and requests of a child in a superstep, as effects of the executor that started it."""
-    executor = level.executor
-    effects = Effects()
+    """Outputs and requests of a child in a superstep, as effects of the executor that started it. Its direct outputs
+    are what the parent designates: results, intermediate, or hidden."""
+    assert level.parent is not None  # noqa: S101  # a child's level
+    executor, effects = level.executor, Effects()
+    kind = level.parent.compiled.graph.output_kinds.get(executor.id)
     for event in outputs:
         if event.type == "intermediate":
             effects.outputs.append(msgspec.structs.replace(event, executor_id=f"{executor.id}/{event.executor_id}"))
-        elif executor.allow_direct_output:
-            effects.outputs.append(msgspec.structs.replace(event, executor_id=executor.id))
-        else:
+        elif not executor.allow_direct_output:
             effects.sends.append((event.data, None))
+        elif kind is not None:
+            effects.outputs.append(msgspec.structs.replace(event, type=kind, executor_id=executor.id))
     for request in requests:
-        above = request_in_parent(request, executor.id, level.child_id)
+        path = f"{executor.id}/{request.source_executor_id}"
+        asked_in = level.child_id if request.child_id is None else request.child_id
+        above = msgspec.structs.replace(request, executor_id=path, source_executor_id=path, child_id=asked_in)
         if executor.propagate_request:
             effects.ask([above])
         else:
@@ -174,32 +169,18 @@ def outputs_for_parent(level: Level, outputs: list[WorkflowEvent], requests: lis
     return effects
 
 
-def designated_outputs(graph: Graph, executor_id: str, outputs: list[WorkflowEvent]) -> list[WorkflowEvent]:
-    """Direct outputs of a sub-workflow as the parent designates them: results, intermediate, or hidden."""
-    kind = graph.output_kinds.get(executor_id)
-    designated = []
-    for event in outputs:
-        if event.type == "intermediate":
-            designated.append(event)
-        elif kind is not None:
-            designated.append(msgspec.structs.replace(event, type=kind))
-    return designated
-
-
-def request_in_parent(request: WorkflowEvent, executor_id: str, child_id: int | None) -> WorkflowEvent:
-    path = f"{executor_id}/{request.source_executor_id}"
-    asked_in = child_id if request.child_id is None else request.child_id
-    return msgspec.structs.replace(request, executor_id=path, source_executor_id=path, child_id=asked_in)
-
-
-def change_child(position: Position, child_id: int, change: Callable[[Position], Position]) -> Position | None:
-    """A position with one child, at any depth, changed; None if no such child exists. `position` is not changed."""
+def change_asking_level(
+    position: Position, request: WorkflowEvent, change: Callable[[Position, WorkflowEvent], Position]
+) -> Position | None:
+    """A position in which the level that made the request, at any depth, is changed; None if that has ended. `change`
+    gets the level and the request as that has it. `position` is not changed."""
+    if request.child_id is None:
+        return change(position, request)
     for key, child in position.children.items():
-        changed = change(child.position) if key == child_id else change_child(child.position, child_id, change)
+        inner = request_in_child(request, child, key)
+        changed = None if inner is None else change_asking_level(child.position, inner, change)
         if changed is not None:
-            after = position.successor()
-            after.children = {**position.children, key: child.at(changed)}
-            return after
+            return msgspec.structs.replace(position, children={**position.children, key: child.at(changed)})
     return None
 
 
@@ -220,15 +201,6 @@ def find_asking_child(position: Position, executor_id: str, request: WorkflowEve
         if child.executor_id == executor_id and is_its and request.request_id in child.position.requests:
             return key
     return None
-
-
-def request_at_source(position: Position, request: WorkflowEvent) -> WorkflowEvent | None:
-    """The request as the sub-workflow that made it has it. None if that has ended."""
-    for key, child in position.children.items() if request.child_id is not None else ():
-        inner = request_in_child(request, child, key)
-        if inner is not None:
-            return request_at_source(child.position, inner)
-    return request if request.child_id is None else None
 
 
 def request_in_child(request: WorkflowEvent, child: Child, child_id: int) -> WorkflowEvent | None:
@@ -278,30 +250,26 @@ class WithheldSecret:
 class RunArguments(Mapping[str, Any]):
     """The arguments with opened secrets. Raises MissingSecret for a secret that was not passed again."""
 
-    __slots__ = ("_arguments", "_seen")
+    __slots__ = ("_seen", "as_given")
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
-        self._arguments = arguments
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self.as_given = arguments
+        """With closed secrets, for a sub-workflow."""
         self._seen: dict[str, Any] = {}
-
-    @property
-    def as_given(self) -> dict[str, Any]:
-        """The arguments with closed secrets, for a sub-workflow."""
-        return dict(self._arguments)
 
     def __getitem__(self, key: str) -> Any:
         if key not in self._seen:
-            self._seen[key] = _open(self._arguments[key])
+            self._seen[key] = _open(self.as_given[key])
         return self._seen[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._arguments)
+        return iter(self.as_given)
 
     def __len__(self) -> int:
-        return len(self._arguments)
+        return len(self.as_given)
 
     def __repr__(self) -> str:
-        return f"RunArguments({dict(self._arguments)!r})"
+        return f"RunArguments({self.as_given!r})"
 
 
 def arrange_arguments(arguments: Mapping[str, Any], executor_ids: Mapping[str, Any], parameter: str) -> dict[str, Any]:
@@ -319,13 +287,6 @@ def arrange_arguments(arguments: Mapping[str, Any], executor_ids: Mapping[str, A
                 f"got {type(value).__name__}."
             )
     return {key: _own(dict(value)) for key, value in arguments.items()}
-
-
-def arguments_for(arranged_arguments: Mapping[str, Any] | None, executor_id: str) -> RunArguments:
-    if not arranged_arguments:
-        return RunArguments({})
-    shared = arranged_arguments.get(GLOBAL, {})
-    return RunArguments({**shared, **arranged_arguments.get(executor_id, {})})
 
 
 def _open(value: Any) -> Any:

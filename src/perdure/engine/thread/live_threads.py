@@ -6,23 +6,20 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from perdure.clock import Clock
 from perdure.engine.thread.compiled import Compiled
-from perdure.engine.thread.position import Position
+from perdure.engine.thread.position import Effects, Position
 from perdure.errors import ThreadBusy
 from perdure.events import WorkflowRunState
 from perdure.graph.executor import Executor
 from perdure.graph.graph import Node
 from perdure.names import new_thread_id
 from perdure.records import Record
-
-if TYPE_CHECKING:
-    from perdure.engine.thread.position import Effects
 
 
 class Instances(dict[str, Executor]):
@@ -116,7 +113,8 @@ class Ownership:
         """Resolved when the thread is handed to this run, while it waits in the queue."""
         self._task = asyncio.current_task()
         self._cancels_before = self._task.cancelling() if self._task is not None else 0
-        self._released = asyncio.Event()
+        self.released = asyncio.Event()
+        """Set once it has released its thread."""
         _RUNS[run_id] = self
 
     @property
@@ -186,14 +184,11 @@ class Ownership:
         """Whether its caller cancelled it, beside any interruption."""
         return self._task is not None and self._task.cancelling() - self._cancels > self._cancels_before
 
-    def mark_released(self) -> None:
-        self._released.set()
-
     async def wait(self) -> None:
         """Wait until it has released its thread, in its store as well."""
         if self.is_here:
-            await self._released.wait()
-        while not (self._released.is_set() or self.is_dead):  # noqa: ASYNC110  # an Event belongs to one loop
+            await self.released.wait()
+        while not (self.released.is_set() or self.is_dead):  # noqa: ASYNC110  # an Event belongs to one loop
             await asyncio.sleep(BUSY_POLL_SECONDS)
 
     def take_interruption(self) -> bool:
@@ -203,12 +198,6 @@ class Ownership:
                 self._task.uncancel()
         self._cancels = 0
         return self.is_interrupted
-
-
-def find_ending_run(run_id: str | None) -> Ownership | None:
-    """The run of this process with this id, if it was asked to end and has not ended yet."""
-    run = _RUNS.get(run_id or "")
-    return run if run is not None and run.is_interrupted else None
 
 
 def find_local_run(run_id: str | None) -> Ownership | None:
@@ -265,27 +254,23 @@ class LiveThreads:
             owner.interrupt()
         elif on_busy == "reject" and (thread.queue or not owner.is_ending):
             raise ThreadBusy(thread_id, owner.run_id)
-        if not owner.is_here:
-            return await self._claim_across_loops(thread, ownership)
+        if not owner.is_here:  # in another event loop, maybe in another OS thread: it cannot wake this one
+            while not self._take_if_free(thread, ownership):  # noqa: ASYNC110  # an Event belongs to one loop
+                await asyncio.sleep(BUSY_POLL_SECONDS)
+            return thread
         ownership.turn = asyncio.get_running_loop().create_future()
         earlier = [run for run in thread.queue if run.interrupts or not ownership.interrupts]
         thread.queue.insert(len(earlier), ownership)
         try:
             await ownership.turn
         except asyncio.CancelledError:
-            ownership.mark_released()
+            ownership.released.set()
             if thread.owner is ownership:
                 self._hand_over(thread)
             elif ownership in thread.queue:
                 thread.queue.remove(ownership)
             self._forget(thread)
             raise
-        return thread
-
-    async def _claim_across_loops(self, thread: LiveThread, ownership: Ownership) -> LiveThread:
-        """Poll for the thread: an owner in another event loop, maybe in another OS thread, cannot wake this one."""
-        while not self._take_if_free(thread, ownership):  # noqa: ASYNC110  # an Event belongs to one loop
-            await asyncio.sleep(BUSY_POLL_SECONDS)
         return thread
 
     def _take_if_free(self, thread: LiveThread, ownership: Ownership) -> bool:
@@ -310,13 +295,11 @@ class LiveThreads:
 
     def release(self, thread: LiveThread, ownership: Ownership, *, forget: bool) -> None:
         """Release the thread. With `forget`, it leaves memory unless it is the default thread or the first."""
-        ownership.mark_released()
+        ownership.released.set()
         if thread.owner is not ownership:  # another run took it after the event loop was closed
             return
         thread.is_kept_elsewhere = forget
-        thread.owner = None
-        if thread.queue:
-            self._hand_over(thread)
+        self._hand_over(thread)
         self._forget(thread)
 
     def _forget(self, thread: LiveThread) -> None:

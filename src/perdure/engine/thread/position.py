@@ -3,17 +3,18 @@ deliveries, which lead to the next one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.engine.thread.state import FlatDicts
+from perdure.engine.thread.state import MISSING, FlatDicts
 from perdure.events import WorkflowEvent
 from perdure.graph.graph import SubWorkflowResponseMessage
-from perdure.isolation import is_immutable, isolate
+from perdure.isolation import is_immutable, isolate, same_structure
 from perdure.records import Answer, ChildCheckpoint, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
 
@@ -81,12 +82,10 @@ class Position(msgspec.Struct, eq=False):
 
     def is_due(self, now: datetime) -> bool:
         """Whether a superstep would do anything now."""
-        if self.mailbox:
-            return True
-        if not self.suspended and not self.children:
-            return False
-        return any(is_awake(delivery, now) for delivery in self.suspended.values()) or any(
-            child.is_due(now) for child in self.children.values()
+        return (
+            bool(self.mailbox)
+            or any(is_awake(delivery, now) for delivery in self.suspended.values())
+            or any(child.is_due(now) for child in self.children.values())
         )
 
     @property
@@ -110,7 +109,7 @@ class Child(msgspec.Struct, eq=False, frozen=True):
 
     def at(self, position: Position) -> Child:
         """The same child at another position."""
-        return msgspec.structs.replace(self, position=position)
+        return replace(self, position=position)
 
     def is_due(self, now: datetime) -> bool:
         if self.due_at is not None:
@@ -132,18 +131,10 @@ def every_level(position: Position) -> Iterator[Position]:
 
 def next_wake_up(position: Position) -> datetime | None:
     """When the first of its sleepers is due."""
-    if not position.suspended and not position.children:
-        return None
-    times = [
-        time
-        for level in every_level(position)
-        for time in (
-            *(delivery.due_at for delivery in level.suspended.values()),
-            *(child.due_at for child in level.children.values()),
-        )
-        if time is not None
-    ]
-    return min(times, default=None)
+    levels = list(every_level(position))
+    times = [delivery.due_at for level in levels for delivery in level.suspended.values()]
+    times += [child.due_at for level in levels for child in level.children.values()]
+    return min((time for time in times if time is not None), default=None)
 
 
 def next_deadline(position: Position) -> datetime | None:
@@ -172,26 +163,21 @@ def position_of(checkpoint: WorkflowCheckpoint) -> Position:
 
 
 def _level_of(checkpoint: WorkflowCheckpoint | ChildCheckpoint) -> Position:
-    position = Position()
-    position.mailbox = checkpoint.deliveries
-    position.state = checkpoint.state
-    position.buffers = checkpoint.buffers
-    position.requests = dict(checkpoint.pending_request_info_events)
-    position.answered = dict(checkpoint.answered)
-    for executor_id, memory in checkpoint.executors.items():
-        if memory.private:
-            position.private[executor_id] = dict(memory.private)
-    position.suspended = dict(checkpoint.suspended)
-    for child_id, child in checkpoint.children.items():
-        position.children[child_id] = _child_of(child)
-    return position
+    return Position(
+        mailbox=checkpoint.deliveries,
+        state=checkpoint.state,
+        buffers=checkpoint.buffers,
+        requests=dict(checkpoint.pending_request_info_events),
+        answered=dict(checkpoint.answered),
+        private={key: dict(memory.private) for key, memory in checkpoint.executors.items() if memory.private},
+        suspended=dict(checkpoint.suspended),
+        children={child_id: _child_of(child) for child_id, child in checkpoint.children.items()},
+    )
 
 
 def _child_of(checkpoint: ChildCheckpoint) -> Child:
     position = _level_of(checkpoint)
-    position.saved = {
-        key: executor.saved for key, executor in checkpoint.executors.items() if executor.saved is not None
-    }
+    position.saved = {key: memory.saved for key, memory in checkpoint.executors.items() if memory.saved is not None}
     position.asked = frozenset(checkpoint.asked)
     position.since_input = checkpoint.since_input
     return Child(checkpoint.executor_id, checkpoint.message, position, checkpoint.attempts, checkpoint.due_at)
@@ -222,8 +208,6 @@ def _child_checkpoint(child: Child) -> ChildCheckpoint:
 
 
 def executor_memories(position: Position) -> dict[str, ExecutorMemory]:
-    if not position.saved and not position.private:
-        return {}
     ids = dict.fromkeys((*position.saved, *position.private))
     return {key: ExecutorMemory(position.saved.get(key), position.private.get(key)) for key in ids}
 
@@ -293,6 +277,13 @@ class Effects(msgspec.Struct, eq=False):
         if usage:
             self.usage = add_counts(self.usage, usage)
 
+    def add(self, some: Effects) -> None:
+        """Add the messages, outputs, requests and usage of a step, without its writes."""
+        self.sends += some.sends
+        self.outputs += some.outputs
+        self.ask(some.requests)
+        self.use(some.usage)
+
     def write(self, writes: Iterable[tuple[str, Any]]) -> None:
         if isinstance(self.writes, list):
             self.writes.extend(writes)
@@ -302,24 +293,18 @@ class Effects(msgspec.Struct, eq=False):
     def also(self, **special: Any) -> None:
         """Set rare fields. The merge does not read them in plain effects."""
         for name, value in special.items():
-            if name not in _SPECIAL:
-                raise AttributeError(f"{name!r} is not one of {', '.join(_SPECIAL)}")
             setattr(self, name, value)
         self.is_plain = self.is_plain and not any(special.values())
 
 
-def own_event(event: WorkflowEvent, *, replayed: bool | None = None) -> WorkflowEvent:
+def own_event(event: WorkflowEvent, *, replayed: bool = False) -> WorkflowEvent:
     """The event with a copy of its data: a consumer must not change stored data through it. The event itself if nothing
     in it is mutable."""
     if event.terms is not None and not is_immutable(event.terms.default):
-        event = msgspec.structs.replace(
-            event, terms=msgspec.structs.replace(event.terms, default=isolate(event.terms.default))
-        )
-    if replayed is not None and event.replayed is not replayed:
-        return msgspec.structs.replace(event, data=isolate(event.data), replayed=replayed)
-    if is_immutable(event.data):
-        return event
-    return msgspec.structs.replace(event, data=isolate(event.data))
+        event = replace(event, terms=replace(event.terms, default=isolate(event.terms.default)))
+    if replayed and not event.replayed:
+        return replace(event, data=isolate(event.data), replayed=True)
+    return event if is_immutable(event.data) else replace(event, data=isolate(event.data))
 
 
 def add_counts(counts: Mapping[str, int] | None, more: Mapping[str, int]) -> dict[str, int]:
@@ -330,4 +315,44 @@ def add_counts(counts: Mapping[str, int] | None, more: Mapping[str, int]) -> dic
     return total
 
 
-_SPECIAL = ("message", "suspended", "withdrawn", "is_start", "answers", "is_isolated", "forwarded_to")
+# ---------------------------------------------------------------- private state of an executor
+
+
+class PrivateView(MutableMapping[str, Any]):
+    """`ctx.private` in a delivery with steps: the same dict, and `touch` is called before each use of a key."""
+
+    def __init__(self, private: dict[str, Any], touch: Callable[[str], None]) -> None:
+        self._private = private
+        self._touch = touch
+
+    def __getitem__(self, key: str) -> Any:
+        self._touch(key)
+        return self._private[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._touch(key)
+        self._private[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        self._touch(key)
+        del self._private[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._private))
+
+    def __len__(self) -> int:
+        return len(self._private)
+
+    def __repr__(self) -> str:
+        return repr(self._private)
+
+
+def private_changes(before: Mapping[str, Any], private: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The recorded form of changes to the used keys; None if nothing changed."""
+    changed = {key for key, value in before.items() if not same_structure(private.get(key, MISSING), value)}
+    if not changed:
+        return None
+    return {
+        "changed": {key: isolate(private[key]) for key in changed if key in private},
+        "gone": [key for key in changed if key not in private],
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from itertools import chain
 from operator import is_
 from typing import Any, NamedTuple
@@ -14,19 +14,17 @@ from perdure.errors import PerdureError, StateConflict
 from perdure.graph.policy import Reducer, reduce_into
 from perdure.isolation import are_flat_dicts, is_immutable, isolate, same_structure
 
-_MISSING: Any = object()
+MISSING: Any = object()
+"""Read in place of a value where the state has none."""
 
 DELETED: Any = type("Deleted", (), {"__repr__": lambda self: "DELETED"})()
 """Written in place of a value: deletes the key."""
 
 
-class Replaced:
+class Replaced(msgspec.Struct, eq=False):
     """Written for a value that was changed in place: replaces the old value, even if the key has a reducer."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
 
 class LaneState:
@@ -56,7 +54,7 @@ class LaneState:
         if key in self._read:
             return self._read[key]
         value = self._base(key)
-        if value is _MISSING or is_immutable(value):
+        if value is MISSING or is_immutable(value):
             return value
         flat = self._flat.get(key)
         if flat is None or flat.items is not value:
@@ -79,16 +77,17 @@ class LaneState:
         added = value[len(copied.copies) :]
         if added and not (are_flat_dicts(added) and set(map(id, added)).isdisjoint(map(id, copied.copies))):
             return isolate(value)
-        own = self._flat[key] = copied.flat.extend(list(map(dict.copy, added)))
+        items = list(map(dict.copy, added))
+        own = self._flat[key] = FlatDicts(copied.flat.items + items, [*copied.flat.values, *_all_values(items)])
         return own.items
 
     def _base(self, key: str) -> Any:
         """The value without in-place changes since it was read."""
         if key not in self._own:
-            return self._committed.get(key, _MISSING)
+            return self._committed.get(key, MISSING)
         view = {key: self._committed[key]} if key in self._committed else {}
         fold(view, key, self._own[key], self._reducers.get(key))
-        return view.get(key, _MISSING)
+        return view.get(key, MISSING)
 
     def write(self, key: str, value: Any) -> None:
         """A value, DELETED, or Replaced; for a key with a reducer a value is a contribution."""
@@ -135,7 +134,7 @@ class LaneState:
 
     def keys(self) -> list[str]:
         every = dict.fromkeys((*self._committed, *self._own))
-        return [key for key in every if self._base(key) is not _MISSING]
+        return [key for key in every if self._base(key) is not MISSING]
 
     def changes(self, codec: Codec | None) -> dict[str, list[Any]]:
         """All writes of this executor, by key, to be folded into the state."""
@@ -165,10 +164,6 @@ class FlatDicts(NamedTuple):
     items: list[dict[Any, Any]]
     values: list[Any]
     """Those of all items."""
-
-    def extend(self, items: list[dict[Any, Any]]) -> FlatDicts:
-        """A longer list, of the same items and these."""
-        return FlatDicts(self.items + items, [*self.values, *_all_values(items)])
 
 
 class _Copied(NamedTuple):
@@ -282,7 +277,7 @@ class StateMapping(MutableMapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         value = self._read(key)
-        if value is _MISSING:
+        if value is MISSING:
             raise KeyError(key)
         return value
 
@@ -296,7 +291,7 @@ class StateMapping(MutableMapping[str, Any]):
         return self[key]
 
     def __delitem__(self, key: str) -> None:
-        if self._lane.get(key) is _MISSING:
+        if self._lane.get(key) is MISSING:
             raise KeyError(key)
         self._write(key, DELETED)
 
@@ -308,70 +303,3 @@ class StateMapping(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
-
-
-def is_missing(value: Any) -> bool:
-    return value is _MISSING
-
-
-# ---------------------------------------------------------------- private state of an executor
-
-
-class PrivateView(MutableMapping[str, Any]):
-    """`ctx.private` in a delivery with steps: the same dict, and `touch` is called before each use of a key."""
-
-    def __init__(self, private: dict[str, Any], touch: Callable[[str], None]) -> None:
-        self._private = private
-        self._touch = touch
-
-    def __getitem__(self, key: str) -> Any:
-        self._touch(key)
-        return self._private[key]
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._touch(key)
-        self._private[key] = value
-
-    def __delitem__(self, key: str) -> None:
-        self._touch(key)
-        del self._private[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._private))
-
-    def __len__(self) -> int:
-        return len(self._private)
-
-    def __repr__(self) -> str:
-        return repr(self._private)
-
-
-def value_before(private: Mapping[str, Any], key: str) -> Any:
-    """A copy of a key's value, for a later comparison."""
-    return isolate(private[key]) if key in private else _MISSING
-
-
-def private_changes(before: Mapping[str, Any], private: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The recorded form of changes to the used keys; None if nothing changed."""
-    changed = {key for key, value in before.items() if not same_structure(private.get(key, _MISSING), value)}
-    if not changed:
-        return None
-    return {
-        "changed": {key: isolate(private[key]) for key in changed if key in private},
-        "gone": [key for key in changed if key not in private],
-    }
-
-
-def redo_private(private: MutableMapping[str, Any], recorded: Mapping[str, Any]) -> None:
-    private.update(isolate(recorded["changed"]))
-    for key in recorded["gone"]:
-        private.pop(key, None)
-
-
-def undo_private(private: MutableMapping[str, Any], before: Mapping[str, Any]) -> None:
-    """Restore the used keys."""
-    for key, value in before.items():
-        if value is _MISSING:
-            private.pop(key, None)
-        else:
-            private[key] = value

@@ -8,11 +8,12 @@ import asyncio
 import re
 import time
 from collections.abc import MutableMapping
+from contextlib import nullcontext
 from typing import Any
 
 from litestar import Litestar, Request
 
-from perdure.engine.tracing import link_to_caller
+from perdure.engine import tracing
 from perdure.errors import PerdureError
 from perdure.log import get_logger
 from perdure.names import random_digits
@@ -215,7 +216,8 @@ class ServerApp:
             except HttpProblem as problem:
                 await visit.refuse(problem)
                 return
-            with link_to_caller(visit.headers):  # a run that begins here links its trace to the caller's
+            # A run that begins here links its trace to the caller's.
+            with nullcontext() if tracing.active is None else tracing.link_to_caller(visit.headers):
                 await self.routes(scope, visit.receive, visit.send)  # type: ignore[arg-type]  # the types of ASGI by another name
         finally:
             visit.count(scope.get("path_template") or "none")

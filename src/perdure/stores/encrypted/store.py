@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from typing import Any
 
-from perdure.cancelling import await_uncancelled
+from perdure.clock import await_uncancelled
 from perdure.errors import DamagedCheckpoint, MissingKey, PlaintextRefused, UnsupportedId
 from perdure.log import get_logger
 from perdure.names import RESERVED_THREAD

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from perdure.cancelling import await_uncancelled
+from perdure.clock import await_uncancelled
 from perdure.errors import ThreadConflict
 from perdure.records import Commit
 from perdure.stores.packing import RUN, consumed_seal, count_bytes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial, partialmethod
 from uuid import UUID, uuid4
 
-from perdure.cancelling import complete
+from perdure.clock import complete
 from perdure.records import Commit, JournalEntry, Lease
 from perdure.stores.notify import NotifyingStore, PollInterval, bus_for
 from perdure.stores.packing import item_seal, seal
