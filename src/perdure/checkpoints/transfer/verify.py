@@ -19,9 +19,9 @@ from perdure.checkpoints.feed import decode_events
 from perdure.checkpoints.transfer.integrity import ROW_ERRORS, ThreadIntegrity
 from perdure.checkpoints.transfer.threads import (
     MAX_TRIES,
-    CommitPages,
     is_unchanged,
     list_infos,
+    read_commits,
     read_header,
     run_in_thread,
 )
@@ -147,8 +147,7 @@ class _ThreadCheck:
             await self._check_pending(threads[0], self._header)
 
     async def _check_commits(self, header: ThreadHeader, integrity: ThreadIntegrity) -> None:
-        pages = CommitPages(self._store, header, self.add_error)
-        while page := await pages.next():
+        async for page in read_commits(self._store, header, self.add_error):
             await run_in_thread(self._add_commits, page, header, integrity)
             for commit in page:
                 await self._check_events(commit)
