@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import time_ns
@@ -130,8 +129,6 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON: `from_dict(json.loads(json.dumps(checkpoint.to_dict())))` is the same checkpoint."""
         tree: dict[str, Any] = encode_checkpoint(self, tool_codec())
-        if self.graph_signature:
-            tree["graph_signature"] = deepcopy(self.graph_signature)
         return tree
 
     @classmethod

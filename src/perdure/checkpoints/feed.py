@@ -235,12 +235,8 @@ def lenient_codec(declared: DeclaredTypes | None) -> JsonCodec:
 
 
 def encode_events(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
-    trees = []
-    for event in events:
-        tree = _encode_event(event, codec)
-        if tree is not None:
-            trees.append(tree)
-    return trees
+    trees = (_encode_event(event, codec) for event in events)
+    return [tree for tree in trees if tree is not None]
 
 
 def _encode_event(event: WorkflowEvent, codec: Codec) -> Tree | None:
@@ -321,8 +317,22 @@ _LONG = {short: long for long, short in WITHOUT_DATA.items()}
 
 def _decode_event(tree: list[Any], codec: Codec, info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
     kind = tree[0]
-    if kind in _SHORT:
-        return _SHORT[kind](tree, info, stamp)
+    if kind == "begin":
+        return WorkflowEvent("superstep_started", iteration=tree[1], **stamp)
+    if kind == "is":
+        return WorkflowEvent("status", state=WorkflowRunState(tree[1]), **stamp)
+    if kind == "end":
+        _, iteration, executors, pending = tree
+        return WorkflowEvent(
+            "superstep_completed",
+            iteration=iteration,
+            executors=tuple(executors),
+            has_pending_messages=bool(pending & 1),
+            has_pending_requests=bool(pending & 2),
+            checkpoint=info,
+            last_seq=stamp["seq"],
+            **stamp,
+        )
     kind, executor_id, rest = [*tree, None, None][:3]
     kind = _LONG.get(kind, kind)
     rest = rest or {}
@@ -340,28 +350,3 @@ def _decode_event(tree: list[Any], codec: Codec, info: CheckpointInfo | None, st
     if "details" in rest:
         fields["details"] = WorkflowErrorDetails(*rest["details"])
     return WorkflowEvent(kind, executor_id=executor_id, **fields, **stamp)
-
-
-def _decode_begin(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
-    return WorkflowEvent("superstep_started", iteration=tree[1], **stamp)
-
-
-def _decode_end(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
-    _, iteration, executors, pending = tree
-    return WorkflowEvent(
-        "superstep_completed",
-        iteration=iteration,
-        executors=tuple(executors),
-        has_pending_messages=bool(pending & 1),
-        has_pending_requests=bool(pending & 2),
-        checkpoint=info,
-        last_seq=stamp["seq"],
-        **stamp,
-    )
-
-
-def _decode_status(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
-    return WorkflowEvent("status", state=WorkflowRunState(tree[1]), **stamp)
-
-
-_SHORT = {"begin": _decode_begin, "end": _decode_end, "is": _decode_status}
