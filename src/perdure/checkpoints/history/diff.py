@@ -154,7 +154,10 @@ def _object(tag: str, tree: dict[str, Tree]) -> _Inside | None:
             named[f".{key}"] = item
     if "$items" not in tree:
         return _Inside(named)
-    cls = _class_of(tag)
+    try:
+        cls = TypeRegistry(lenient=True).resolve(tag)
+    except Refusal:  # its module can no longer be imported
+        cls = None
     if cls is None:  # `$items` may be pairs, items, or members
         return None
     if issubclass(cls, dict):
@@ -162,13 +165,6 @@ def _object(tag: str, tree: dict[str, Tree]) -> _Inside | None:
     if issubclass(cls, set | frozenset):
         return _Inside(named, members=tree["$items"])
     return _Inside(named, items=tree["$items"])
-
-
-def _class_of(tag: str) -> type | None:
-    try:
-        return TypeRegistry(lenient=True).resolve(tag)
-    except Refusal:  # its module can no longer be imported
-        return None
 
 
 def _pairs(pairs: Sequence[tuple[Tree, Tree]]) -> dict[str, Tree]:
