@@ -43,15 +43,12 @@ poll more often."""
 MAX_PUSHED = 1000
 """What a follower holds for a slow reader. Beyond that it drops all of it and reads the log."""
 
-_AT_REST = frozenset(
-    state.value
-    for state in (
-        WorkflowRunState.IDLE,
-        WorkflowRunState.IDLE_WITH_PENDING_REQUESTS,
-        WorkflowRunState.FAILED,
-        WorkflowRunState.CANCELLED,
-    )
-)
+_AT_REST = {
+    WorkflowRunState.IDLE,
+    WorkflowRunState.IDLE_WITH_PENDING_REQUESTS,
+    WorkflowRunState.FAILED,
+    WorkflowRunState.CANCELLED,
+}
 
 Declared = Callable[[], DeclaredTypes | None]
 """The declared types of a workflow, when they are first needed."""
@@ -246,7 +243,7 @@ class ThreadFollower:
                 self._must_read = True  # events before these were dropped or written elsewhere
                 return events
             if logged.first_seq + logged.count - 1 > (self.seq or 0):
-                decoded = decode_logged(trees, logged, self._thread_id, self._codecs())
+                decoded = decode_logged(trees, logged, self._thread_id, log_codecs(self._storage, self._declared()))
                 events += [
                     each for event in decoded if (event.seq or 0) > (self.seq or 0) for each in self._pass(event)
                 ]
@@ -256,9 +253,6 @@ class ThreadFollower:
         if self._live and self._subscription is not None:  # the log has more; of a run here, they are being written
             self._must_read = True
         return events
-
-    def _codecs(self) -> tuple[Codec, Codec]:
-        return log_codecs(self._storage, self._declared())
 
     def _live_codec(self) -> JsonCodec:
         declared = self._declared()
