@@ -30,14 +30,12 @@ MIN_ITEMS = 16
 """Only lists with more items are worth the bookkeeping."""
 
 
+@dataclass(slots=True)
 class _EncodedList:
-    __slots__ = ("checked", "items", "tree")
-
-    def __init__(self, items: list[Any], tree: list[Tree], checked: int) -> None:
-        self.items = items
-        self.tree = tree
-        self.checked = checked
-        """How many of the items are known to be immutable."""
+    items: list[Any]
+    tree: list[Tree]
+    checked: int
+    """How many of the items are known to be immutable."""
 
 
 class IncrementalEncoder:
