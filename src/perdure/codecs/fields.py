@@ -10,7 +10,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Set as AbstractSet
 from copy import deepcopy
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from operator import attrgetter
 from types import MemberDescriptorType
 from typing import Any, NamedTuple
@@ -277,7 +277,15 @@ def namedtuple_coder(cls: Any) -> Coder:
 def pydantic_coder(cls: Any) -> Coder:
     origin, args = generic_origin(cls)
     tag = stable_name(origin)
-    shape = FieldShape(cls, tuple(cls.model_fields), _defaults(cls))
+    shape = FieldShape(
+        cls,
+        tuple(cls.model_fields),
+        {
+            name: partial(field.get_default, call_default_factory=True, validated_data={})
+            for name, field in cls.model_fields.items()
+            if not field.is_required()
+        },
+    )
     names = shape.names
     everything = frozenset(names)
 
@@ -320,13 +328,6 @@ def _decode_generic(origin: Any, tree: dict[str, Tree], walk: Decoders, depth: i
     if not isinstance(cls, type) or generic_origin(cls)[0] is not origin:
         raise Refusal(f"{origin.__qualname__} cannot be made for these types")
     return pydantic_coder(cls).decode(tree, walk, depth)
-
-
-def _defaults(cls: Any) -> dict[str, Callable[[], Any]]:
-    def maker(field: Any) -> Callable[[], Any]:
-        return lambda: field.get_default(call_default_factory=True, validated_data={})
-
-    return {name: maker(field) for name, field in cls.model_fields.items() if not field.is_required()}
 
 
 def _extra(cls: Any, tree: dict[str, Tree], walk: Decoders, depth: int) -> dict[str, Any] | None:

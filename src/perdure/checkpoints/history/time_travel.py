@@ -21,7 +21,7 @@ from perdure.checkpoints.encode import encode_graph
 from perdure.checkpoints.thread import StoredThread
 from perdure.codec import Codec, DeclaredTypes
 from perdure.codecs.builtin_types import Opaque
-from perdure.codecs.types import find_registration
+from perdure.codecs.types import stored_name
 from perdure.errors import (
     CheckpointNotFound,
     InvalidRun,
@@ -34,7 +34,7 @@ from perdure.errors import (
     did_you_mean,
 )
 from perdure.events import WorkflowRunState
-from perdure.names import check_identifier, checkpoint_id_of, new_item_id, new_thread_id, stable_name
+from perdure.names import check_identifier, checkpoint_id_of, new_item_id, new_thread_id
 from perdure.records import CheckpointInfo, Lease, ThreadHeader
 from perdure.store import Store
 
@@ -370,14 +370,7 @@ def edit_state(source: WorkflowCheckpoint, update_state: Any, remove_state: Any)
 def _check_type(key: str, stored: object, value: object, checkpoint_id: str) -> None:
     if stored is None or value is None or (type(stored) is float and type(value) is int):
         return
-    expected, actual = _type_name(stored), _type_name(value)
+    parts = (stored, value)
+    expected, actual = (part.type if isinstance(part, Opaque) else stored_name(type(part)) for part in parts)
     if expected != actual:
         raise WrongStateType(key, expected, actual, checkpoint_id)
-
-
-def _type_name(value: object) -> str:
-    """The name of its type in a store: a value of an undeclared type has no class here."""
-    if isinstance(value, Opaque):
-        return value.type
-    registration = find_registration(type(value))
-    return stable_name(type(value)).removeprefix("builtins:") if registration is None else registration.name

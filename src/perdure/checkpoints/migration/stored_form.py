@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from perdure.checkpoints.migration.renaming import (
@@ -21,23 +22,20 @@ from perdure.checkpoints.migration.renaming import (
     tagged_values,
 )
 from perdure.codec import Codec, Tree
-from perdure.codecs.types import BUILTIN_NAMES, find_registration
+from perdure.codecs.types import stored_name
 from perdure.errors import did_you_mean
-from perdure.names import stable_name
 from perdure.records import CheckpointInfo
 
 
+@dataclass(slots=True)
 class StoredWaiting:
     """A journal entry or an inbox item, stored beside the head until a commit consumes it."""
 
-    __slots__ = ("delivery_id", "migrated", "tree")
-
-    def __init__(self, tree: Tree, migrated: str | None, delivery_id: int | None = None) -> None:
-        self.tree = tree
-        self.migrated = migrated
-        """The last migration applied to it."""
-        self.delivery_id = delivery_id
-        """The delivery of a journal entry."""
+    tree: Tree
+    migrated: str | None
+    """The last migration applied to it."""
+    delivery_id: int | None = None
+    """The delivery of a journal entry."""
 
 
 class StoredLevel:
@@ -247,10 +245,7 @@ def _renaming_from(path: Path, parents: Path, executor_id: str, new_id: str, has
 
 
 def _type_name(cls: type | str) -> str:
-    if isinstance(cls, str):
-        return cls
-    registration = find_registration(cls)
-    return registration.name if registration is not None else BUILTIN_NAMES.get(cls) or stable_name(cls)
+    return cls if isinstance(cls, str) else stored_name(cls)
 
 
 def _signatures(signature: dict[str, Any]) -> Iterable[dict[str, Any]]:
