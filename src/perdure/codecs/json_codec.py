@@ -57,7 +57,7 @@ class JsonCodec:
         self._declared = declared
         self._lenient = lenient
         self._limited: dict[DeclaredTypes, JsonCodec] = {}
-        self._encoders = Encoders({**BUILTIN_ENCODERS, Opaque: self._encode_opaque}, self._encoder_of)
+        self._encoders = Encoders({**BUILTIN_ENCODERS, Opaque: self._encode_opaque}, self.encoder_of)
         self._decoders = Decoders(BUILTIN_DECODERS, self._decoder_of, opaque if lenient else None)
 
     @cached_property
@@ -91,7 +91,7 @@ class JsonCodec:
             codec = self._limited[declared] = JsonCodec(declared)
         return codec
 
-    def _encoder_of(self, cls: type) -> EncodeFn:
+    def encoder_of(self, cls: type) -> EncodeFn:
         registration = find_registration(cls)
         if registration is not None:
             return registered_coder(registration).encode

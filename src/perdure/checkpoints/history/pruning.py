@@ -174,7 +174,11 @@ async def prune(
     Raises ThreadNotFound for an unknown `thread_id`.
     """
     rule = _check_options(keep_last, older_than, status, whole_threads=whole_threads)
-    threads = await _list_matching(storage, rule, workflow_name, thread_id)
+    async with storage.access("list threads"):
+        threads = await storage.store.threads(workflow_name=workflow_name, thread_id=thread_id)
+        if not threads and thread_id is not None and not await storage.store.threads(thread_id=thread_id):
+            raise ThreadNotFound(thread_id)
+    threads = [thread for thread in threads if rule.states is None or thread.status in rule.states]
     before = 0 if dry_run else await _size_of(storage)
     pruned: list[PrunedThread] = []
     skipped: list[SkippedThread] = []
@@ -196,17 +200,6 @@ async def prune(
 async def _size_of(storage: StoreCheckpointStorage) -> int:
     async with storage.access("measure its size"):
         return await storage.store.size()
-
-
-async def _list_matching(
-    storage: StoreCheckpointStorage, rule: _Rule, workflow_name: str | None, thread_id: str | None
-) -> list[ThreadInfo]:
-    store = storage.store
-    async with storage.access("list threads"):
-        threads = await store.threads(workflow_name=workflow_name, thread_id=thread_id)
-        if not threads and thread_id is not None and not await store.threads(thread_id=thread_id):
-            raise ThreadNotFound(thread_id)
-    return [thread for thread in threads if rule.states is None or thread.status in rule.states]
 
 
 async def _prune_thread(
