@@ -15,7 +15,6 @@ from perdure.checkpoints.migration.renaming import (
     own_parts,
     pairs_of,
     records_of,
-    rename_in_answers,
     rename_step,
     rename_type,
     rename_types,
@@ -126,10 +125,15 @@ class StoredForm(StoredLevel):
         """
         self._settle()
         parents, executor_id, signature = self._find(old)
-        new_id = self._new_id(old, new, signature)
+        parent = old[: len(old) - len(executor_id)]
+        new_id = new[len(parent) :] if parent and new.startswith(parent) else new
+        if not new_id or new_id in signature["executors"]:
+            reason = "the graph has such an executor already" if new_id else "an id is not empty"
+            raise ValueError(f"{old!r} cannot become {new!r}: {reason}")
         has_inner = executor_id in signature.get("children", {})
         for _, level in levels(self.tree):
-            rename_in_answers(level, _renaming_from((), parents, executor_id, new_id, has_inner))
+            for answer in level.get("answered", {}).values():  # expired ones name it by its whole path
+                answer[2] = _renaming_from((), parents, executor_id, new_id, has_inner).path(answer[2])
         paths = levels_of_deliveries(self.tree)
         for entry in self._waiting:
             path = paths.get(entry.delivery_id) if entry.delivery_id is not None else None
@@ -206,14 +210,6 @@ class StoredForm(StoredLevel):
             parents.append(outer)
             signature, rest = children[outer], rest[len(outer) + 1 :]
         return tuple(parents), rest, signature
-
-    def _new_id(self, old: str, new: str, signature: Mapping[str, Any]) -> str:
-        parent = old[: len(old) - len(self._find(old)[1])]
-        new_id = new[len(parent) :] if parent and new.startswith(parent) else new
-        if not new_id or new_id in signature["executors"]:
-            reason = "the graph has such an executor already" if new_id else "an id is not empty"
-            raise ValueError(f"{old!r} cannot become {new!r}: {reason}")
-        return new_id
 
     def _type_today(self, parents: Path, executor_id: str) -> str | None:
         signature: Any = self._today
