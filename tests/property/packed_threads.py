@@ -63,18 +63,18 @@ class PackedThread:
         """With the commit that was packed last."""
         number = len(self.packs)
         of_checkpoint, size = set(self.packs[number]), self.chunker.size
-        logged = self.chunker.pack_events(events)
-        tree, base = self.read(logged.body)
+        body, refers, of_events = self.chunker.pack_events(events)
+        tree, base = self.read(body)
         held = {chunk.ref for chunk in base()[0]}
         assert exact(tree) == exact(events)
-        own = {f"{digest}.{number}" for digest in logged.own}
+        own = {f"{digest}.{number}" for digest in of_events}
         others = held - own
-        assert set(logged.own) == set(self.packs[number]) - of_checkpoint
+        assert set(of_events) == set(self.packs[number]) - of_checkpoint
         assert own <= held
         assert others <= self.reaches[-1]
-        assert logged.refers == bool(others)
+        assert refers == bool(others)
         assert self.chunker.size == size
-        return logged.body
+        return body
 
     def restart(self) -> None:
         """A new process continues from what is stored."""

@@ -131,7 +131,11 @@ class Assembly:
         self._sizes[ref] = len(data)
         pointers: Sequence[tuple[Any, int]] = ()
         if depth:
-            pointers = [(child, depth - 1) for child in _children(from_bytes(data, f"chunk {ref}"), ref)]
+            node = from_bytes(data, f"chunk {ref}")
+            children = node.get("$of") if isinstance(node, dict) else None
+            if not isinstance(children, list):
+                raise UnreadableValue(f"chunk {ref}", "it is not a node of a hash tree")
+            pointers = [(child, depth - 1) for child in children]
         elif looks_like_chunks(data):
             value = [from_bytes(data, f"chunk {ref}")]
             places = find_references(value)
@@ -148,8 +152,7 @@ class Assembly:
             data = self._packs[number][digest]
         except KeyError:
             raise UnreadableValue(f"chunk {ref}", f"commit {number} does not hold it") from None
-        if digest_of(data) != digest:
-            raise UnreadableValue(f"chunk {ref}", "its content does not match its digest: it was changed or damaged")
+        verify_chunk(ref, digest, data)
         return data
 
     def _fill(self, places: Iterable[_Reference]) -> None:
@@ -190,11 +193,10 @@ def _link(
     return list(chunks.values()), tuple([chunks[ref] for ref in at_root])
 
 
-def _children(tree: Tree, ref: str) -> list[Any]:
-    children = tree.get("$of") if isinstance(tree, dict) else None
-    if not isinstance(children, list):
-        raise UnreadableValue(f"chunk {ref}", "it is not a node of a hash tree")
-    return children
+def verify_chunk(ref: str, digest: str, data: bytes) -> None:
+    """Raises UnreadableValue."""
+    if digest_of(data) != digest:
+        raise UnreadableValue(f"chunk {ref}", "its content does not match its digest: it was changed or damaged")
 
 
 def _split(ref: Any) -> tuple[str, int]:

@@ -76,16 +76,6 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
     """References of the checkpoint before that this one lacks, by the first characters of their digests."""
 
 
-class PackedEvents(msgspec.Struct, frozen=True, gc=False):
-    """The events of a commit, encoded."""
-
-    body: bytes
-    refers: bool
-    """Whether they refer to chunks that the checkpoint has too."""
-    own: Sequence[str]
-    """Digests of new chunks that only the events refer to."""
-
-
 class Chunker:
     """Packs the checkpoints of one thread, one after the other. Holds the chunks of the last one."""
 
@@ -133,11 +123,14 @@ class Chunker:
             chunk.uses += 1
         self.size = sum([chunk.size for chunk in self._chunks.values()])
 
-    def pack_events(self, events: list[Tree]) -> PackedEvents:
-        """Pack the events of the last packed commit; they share the chunks of its checkpoint."""
+    def pack_events(self, events: list[Tree]) -> tuple[bytes, bool, Sequence[str]]:
+        """Pack the events of the last packed commit; they share the chunks of its checkpoint.
+
+        Returns `body`, `refers` and `own` of the `LoggedEvents`.
+        """
         body = _encode(events)
         if len(body) <= SMALL and not looks_like_chunks(body):
-            return PackedEvents(body, False, ())
+            return body, False, ()
         self._load_base()
         before = set(self._new)
         pieces = [self._value(event, None) for event in events]
@@ -146,7 +139,7 @@ class Chunker:
         refers = any(chunk.number != self._number or chunk.digest in before for chunk in walk_chunks(kids))
         use(kids)
         self._drop(kids, [])  # the next checkpoint does not have the chunks of these events
-        return PackedEvents(b"[%b]" % b",".join([inline for inline, _ in pieces]), refers, own)
+        return b"[%b]" % b",".join([inline for inline, _ in pieces]), refers, own
 
     def _chunk(self, data: bytes, kids: tuple[Chunk, ...]) -> Chunk:
         digest = digest_of(data)

@@ -150,9 +150,7 @@ def encode_commit(
     packed = chunker.pack(number, tree, graph)
     logged = None
     if trees:
-        body = chunker.pack_events(trees)
-        counted = (last_seq + 1, len(trees), body.body, body.refers, body.own)
-        logged = LoggedEvents(*counted, number, run_id, timestamp, info)
+        logged = LoggedEvents(last_seq + 1, len(trees), *chunker.pack_events(trees), number, run_id, timestamp, info)
     continues = checkpoint is not None or (logged is not None and logged.refers)
     commit = Commit(
         lease,

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from perdure.checkpoints.delta.assembly import find_references, pointers_of
+from perdure.checkpoints.delta.assembly import find_references, pointers_of, verify_chunk
 from perdure.checkpoints.delta.chunk_types import looks_like_chunks
 from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
 from perdure.errors import UnreadableValue
-from perdure.names import digest_of
 from perdure.records import CheckpointInfo, Commit, Damage, LoggedEvents, ThreadHeader
 
 _BROKEN = -1
@@ -156,7 +155,8 @@ class ChunkIndex:
         for digest, data in commit.chunks.items():
             ref = f"{digest}.{commit.number}"
             try:
-                tree = _verify_chunk(ref, digest, data)
+                verify_chunk(ref, digest, data)
+                tree = from_bytes(data, f"chunk {ref}")
             except UnreadableValue as error:
                 self._heights[ref], self._broken[ref] = _BROKEN, str(error)
                 yield str(error)
@@ -221,12 +221,6 @@ class ChunkIndex:
         if stored < height or stored == _BROKEN:
             return self._broken.get(ref, f"chunk {ref} is not the top of a hash tree of height {height}")
         return None
-
-
-def _verify_chunk(ref: str, digest: str, data: bytes) -> Tree:
-    if digest_of(data) != digest:
-        raise UnreadableValue(f"chunk {ref}", "its content does not match its digest: it was changed or damaged")
-    return from_bytes(data, f"chunk {ref}")
 
 
 def _pointers(tree: Tree) -> Iterator[Pointer]:
