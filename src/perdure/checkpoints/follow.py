@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Self
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.delta.assembly import new_assembly
 from perdure.checkpoints.feed import (
+    NOT_LOGGED,
     CommittedEvents,
     LiveEvent,
-    WantedEvents,
     decode_events,
     decode_live_event,
     lenient_codec,
@@ -65,8 +65,8 @@ async def follow(
     until_idle: bool,
 ) -> AsyncIterator[WorkflowEvent]:
     """`StoreCheckpointStorage.follow`, with the declared types of a workflow."""
-    wanted = WantedEvents(live, provisional)
-    async with ThreadFollower(storage, thread_id, lambda: declared, after, wanted, until_idle=until_idle) as follower:
+    options = {"live": live, "provisional": provisional, "until_idle": until_idle}
+    async with ThreadFollower(storage, thread_id, lambda: declared, after, **options) as follower:
         # One generator only: an event loop that ends closes nested generators all at the same time.
         while (events := await follower.next()) is not None:
             for event in events:
@@ -86,15 +86,17 @@ class ThreadFollower:
         thread_id: str,
         declared: Declared,
         after: int | None,
-        wanted: WantedEvents = WantedEvents(),  # noqa: B008  # immutable
         *,
+        live: bool = True,
+        provisional: bool = False,
         until_idle: bool = False,
         from_end: bool = False,
     ) -> None:
         self._storage = storage
         self._thread_id = thread_id
         self._declared = declared
-        self.wanted = wanted
+        self._wants_live = live
+        self._wants_provisional = provisional
         self._until_idle = until_idle
         self._feeds = storage._feeds
         self._loop, self._os_thread = asyncio.get_running_loop(), threading.get_ident()
@@ -165,6 +167,10 @@ class ThreadFollower:
         self._must_read = self._must_read or self._until_idle
         self._wake()
 
+    def accepts(self, kind: str) -> bool:
+        """Whether the caller wants live events of this type."""
+        return self._wants_live if kind in NOT_LOGGED else self._wants_provisional
+
     def push(self, item: LiveEvent | CommittedEvents | bytes) -> None:
         if len(self._pushed) >= MAX_PUSHED:
             self._pushed.clear()
@@ -194,7 +200,9 @@ class ThreadFollower:
                 self._subscription = await self._stack.enter_async_context(subscribed)
             if self.seq is None:
                 self.begin(await self._storage.last_seq(self._thread_id))
-            self._is_at_rest = self._until_idle and await self._rests()  # before: so that it reads all of the log
+            if self._until_idle:  # before it reads the log, so that it reads all of it
+                threads = await self._storage.store.threads(thread_id=self._thread_id, limit=1)
+                self._is_at_rest = all(thread.run_id is None and thread.status in _AT_REST for thread in threads)
             self._log = open_event_log(self._storage, self._thread_id, self._after, self._declared())
         events = await self._log.next()
         if self._subscription is not None:
@@ -208,10 +216,6 @@ class ThreadFollower:
         self._poll_seconds = min(2 * self._poll_seconds, MAX_POLL_SECONDS)
         live, self._live = self._live, deque()
         return [each.event for each in live]
-
-    async def _rests(self) -> bool:
-        threads = await self._storage.store.threads(thread_id=self._thread_id, limit=1)
-        return all(thread.run_id is None and thread.status in _AT_REST for thread in threads)
 
     def _pass(self, event: WorkflowEvent) -> Iterator[WorkflowEvent]:
         """The live events before an event of the log, and this event."""
@@ -229,7 +233,7 @@ class ThreadFollower:
                 self._committed.append(item)
                 continue
             live = decode_live_event(item, self._live_codec()) if isinstance(item, bytes) else item
-            if live is None or live.event.thread_id != self._thread_id or not self.wanted.accepts(live.event.type):
+            if live is None or live.event.thread_id != self._thread_id or not self.accepts(live.event.type):
                 continue
             if live.after >= (self.seq or 0):  # else the events of its superstep came before it
                 self._live.append(live)

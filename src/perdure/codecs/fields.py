@@ -129,20 +129,17 @@ def decode_fields(tree: dict[str, Tree], shape: FieldShape, walk: Decoders, dept
         refusal.inside(tree, f".{key}")
         raise
     if len(values) != len(shape.names):
-        _complete(values, shape, expect(tree.get("$unset", []), list))
+        unset = expect(tree.get("$unset", []), list)
+        for name in shape.names:
+            if name in values or name in unset:
+                continue
+            if name not in shape.defaults:
+                raise Refusal(
+                    f"the field {name!r} of {shape.cls.__qualname__} is not stored and has no default",
+                    "Give the field a default, or give the workflow a migration that adds it.",
+                )
+            values[name] = shape.defaults[name]()
     return values
-
-
-def _complete(values: dict[str, Any], shape: FieldShape, unset: list[str]) -> None:
-    for name in shape.names:
-        if name in values or name in unset:
-            continue
-        if name not in shape.defaults:
-            raise Refusal(
-                f"the field {name!r} of {shape.cls.__qualname__} is not stored and has no default",
-                "Give the field a default, or give the workflow a migration that adds it.",
-            )
-        values[name] = shape.defaults[name]()
 
 
 def constant(value: Any) -> Callable[[], Any]:

@@ -140,17 +140,14 @@ class _ThreadCheck:
             self.add_error(error)
         header = self._header or _as_listed(threads[0], self._infos)
         integrity = ThreadIntegrity(header)
-        await self._check_commits(header, integrity)
+        async for page in read_commits(store, header, self.add_error):
+            await run_in_thread(self._add_commits, page, header, integrity)
+            for commit in page:
+                await self._check_events(commit)
         self._check_lists(threads[0], header, integrity)
         if self._header is not None:
             self._keep([*integrity.check_header(), *integrity.end()])
             await self._check_pending(threads[0], self._header)
-
-    async def _check_commits(self, header: ThreadHeader, integrity: ThreadIntegrity) -> None:
-        async for page in read_commits(self._store, header, self.add_error):
-            await run_in_thread(self._add_commits, page, header, integrity)
-            for commit in page:
-                await self._check_events(commit)
 
     def _add_commits(self, page: Iterable[Commit], header: ThreadHeader, integrity: ThreadIntegrity) -> None:
         for commit in page:
