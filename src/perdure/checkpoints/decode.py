@@ -200,15 +200,10 @@ def _decode_delivery(stored: tuple[str, list[Any], Any], codec: Codec) -> Workfl
 
 
 def _decode_suspended(stored: _StoredSuspended, codec: Codec) -> SuspendedDelivery:
-    return SuspendedDelivery(
-        _decode_delivery(stored.delivery, codec),
-        stored.due_at,
-        stored.waits,
-        tuple(_keep_encoded(record, codec) for record in stored.records),
-        stored.is_ready,
-        stored.emitted,
-        stored.run_id,
-    )
+    fields = msgspec.structs.asdict(stored)
+    message = _decode_delivery(fields.pop("delivery"), codec)
+    records = tuple(_keep_encoded(record, codec) for record in fields.pop("records"))
+    return SuspendedDelivery(message, records=records, **fields)
 
 
 def decode_record(tree: Tree, codec: Codec) -> Record:

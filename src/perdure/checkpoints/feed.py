@@ -324,9 +324,7 @@ def _decode_event(tree: list[Any], codec: Codec, info: CheckpointInfo | None, st
     kind = _LONG.get(kind, kind)
     rest = rest or {}
     if "request" in rest:
-        request = decode_request(rest["request"], codec)
-        fields = {name: getattr(request, name) for name in WorkflowEvent.__struct_fields__ if name not in stamp}
-        return WorkflowEvent(**fields, **stamp)
+        return msgspec.structs.replace(decode_request(rest["request"], codec), **stamp)
     fields = {name: rest[name] for name in ("iteration", "child_id") if name in rest}
     if "data" in rest:
         fields["data"] = codec.decode(rest["data"], f"{kind} event")

@@ -63,7 +63,11 @@ async def copy_store(
     has. After an interruption, call it again. The source does not change. It raises errors of the target, and reports
     damaged threads of the source. Each side may be encrypted with its own keys: the copy is encrypted again.
     """
-    _check_storages(source, target)
+    for name, storage in (("source", source), ("target", target)):
+        if not hasattr(storage, "store"):
+            raise TypeError(f"{name} expects a storage of perdure, such as SqliteCheckpointStorage, got {storage!r}.")
+    if _location(source) == _location(target):
+        raise ValueError("source and target are the same store: there is nothing to copy.")
     for storage in (source, target):
         await refuse_missing_key(storage.store)
     if isinstance(thread_ids, str):
@@ -94,14 +98,6 @@ class _Conflict(Exception):
 
 class _Unreadable(Exception):
     """The source cannot read the thread."""
-
-
-def _check_storages(source: object, target: object) -> None:
-    for name, storage in (("source", source), ("target", target)):
-        if not hasattr(storage, "store"):
-            raise TypeError(f"{name} expects a storage of perdure, such as SqliteCheckpointStorage, got {storage!r}.")
-    if _location(source) == _location(target):
-        raise ValueError("source and target are the same store: there is nothing to copy.")
 
 
 def _location(storage: Any) -> object:

@@ -162,15 +162,15 @@ def _commit_line(commit: Commit, header: ThreadHeader) -> CommitLine:
 
 
 def _checkpoint_part(info: CheckpointInfo, commit: Commit) -> CheckpointPart:
-    return CheckpointPart(
-        info.checkpoint_id,
-        info.workflow_name,
-        info.iteration_count,
-        info.previous_checkpoint_id,
-        UNSET if info.timestamp == commit.timestamp else info.timestamp,
-        UNSET if info.run_id == (commit.run_id or None) else info.run_id,
-        UNSET if info.status == commit.status else info.status,
-    )
+    names = (info.checkpoint_id, info.workflow_name, info.iteration_count, info.previous_checkpoint_id)
+    repeated = _repeated_fields(commit)
+    own = {name: getattr(info, name) for name, value in repeated.items() if getattr(info, name) != value}
+    return CheckpointPart(*names, **own)
+
+
+def _repeated_fields(commit: Commit | CommitLine) -> dict[str, Any]:
+    """The fields of a commit that most checkpoints repeat."""
+    return {"timestamp": commit.timestamp, "run_id": commit.run_id or None, "status": commit.status}
 
 
 def visible_part(commit: Commit, header: ThreadHeader) -> bytes:
@@ -199,7 +199,7 @@ def _read_header(line: ThreadLine) -> ThreadHeader:
 def _read_commit(line: CommitLine, thread_id: str, pins: Container[int]) -> Commit:
     run_id, number, info, events = line.run_id, line.number, None, None
     if line.checkpoint is not None:
-        fields: dict[str, Any] = {"timestamp": line.timestamp, "run_id": run_id or None, "status": line.status}
+        fields = _repeated_fields(line)
         fields |= {key: value for key, value in msgspec.structs.asdict(line.checkpoint).items() if value is not UNSET}
         info = CheckpointInfo(**fields, thread_id=thread_id, number=number, is_pinned=number in pins)
     if line.events is not None:
@@ -304,7 +304,13 @@ class DumpReader:
             self._verify(data, content, self.header.thread_id)
             line = self._decode(_lines, content)
             if isinstance(line, EndLine):
-                self._check_end(line, digest)
+                if line.commits != self._index - 1:
+                    raise self.error(f"it counts {line.commits} commits, but the file has {self._index - 1}")
+                if line.sha256 != digest:
+                    raise self.error("the lines before it do not match its digest")
+                if self._file.read(1):
+                    raise NoThreadFile(self._name, f"something follows line {self._index + 1}, which is its last")
+                self.digest = digest
                 return
             yield _read_commit(line, self.header.thread_id, pins)
         raise NoThreadFile(self._name, f"it was cut off after line {self._index + 1}")
@@ -312,15 +318,6 @@ class DumpReader:
     def error(self, reason: str) -> NoThreadFile:
         """An error about the last read line."""
         return NoThreadFile(self._name, f"line {self._index + 1} is damaged: {reason}")
-
-    def _check_end(self, line: EndLine, digest: str) -> None:
-        if line.commits != self._index - 1:
-            raise self.error(f"it counts {line.commits} commits, but the file has {self._index - 1}")
-        if line.sha256 != digest:
-            raise self.error("the lines before it do not match its digest")
-        if self._file.read(1):
-            raise NoThreadFile(self._name, f"something follows line {self._index + 1}, which is its last")
-        self.digest = digest
 
     def _content(self, data: bytes) -> bytes:
         if not data.startswith(_START) or len(data) < _AFTER_SUM:

@@ -62,10 +62,7 @@ class ThreadFile(msgspec.Struct, frozen=True):
 async def export_thread(
     store: Store, thread_id: str, path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> ExportReport:
-    """Write the thread to a file, which appears once it is complete.
-
-    Raises FileExistsError, ThreadNotFound, DamagedCheckpoint, or ThreadBusy if pruning never pauses.
-    """
+    """`StoreCheckpointStorage.export_thread`."""
     target = os.fspath(path)
     file = _open_beside(target, overwrite=overwrite)
     try:
