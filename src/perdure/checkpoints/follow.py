@@ -55,17 +55,9 @@ Declared = Callable[[], DeclaredTypes | None]
 
 
 async def follow(
-    storage: StoreCheckpointStorage,
-    thread_id: str,
-    declared: DeclaredTypes | None,
-    after: int | None,
-    *,
-    live: bool,
-    provisional: bool,
-    until_idle: bool,
+    storage: StoreCheckpointStorage, thread_id: str, declared: DeclaredTypes | None, after: int | None, **options: bool
 ) -> AsyncIterator[WorkflowEvent]:
-    """`StoreCheckpointStorage.follow`, with the declared types of a workflow."""
-    options = {"live": live, "provisional": provisional, "until_idle": until_idle}
+    """`StoreCheckpointStorage.follow`, with the declared types of a workflow. The options are those of the follower."""
     async with ThreadFollower(storage, thread_id, lambda: declared, after, **options) as follower:
         # One generator only: an event loop that ends closes nested generators all at the same time.
         while (events := await follower.next()) is not None:

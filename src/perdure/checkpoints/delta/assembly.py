@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.delta.chunk_types import Chunk, looks_like_chunks
-from perdure.checkpoints.delta.chunks import Base, no_chunks
+from perdure.checkpoints.delta.chunks import Base
 from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
 from perdure.errors import DamagedCheckpoint, UnreadableValue
@@ -63,12 +63,12 @@ class Assembly:
         self._unfilled: dict[str, tuple[list[Tree], list[_Reference]]] = {}
         """Those of other chunks, to be filled when they are used for the first time."""
 
-    async def tree(self, root: bytes, what: str) -> tuple[Tree, Base]:
-        """The whole tree, and its chunks. Raises UnreadableValue, whatever the bytes hold, and for a chunk that is
-        missing or does not match its digest."""
+    async def tree(self, root: bytes, what: str) -> tuple[Tree, Base | None]:
+        """The whole tree, and its chunks if it has any. Raises UnreadableValue, whatever the bytes hold, and for a
+        chunk that is missing or does not match its digest."""
         tree = [from_bytes(root, what)]
         if not looks_like_chunks(root):
-            return tree[0], no_chunks
+            return tree[0], None
         try:
             places = find_references(tree)
             wanted = pointers_of(places)
@@ -250,7 +250,7 @@ async def read_checkpoint_tree(
     info: CheckpointInfo,
     assembly: Assembly | None = None,
     known: Mapping[str, bytes] | None = None,
-) -> tuple[Tree, Base]:
+) -> tuple[Tree, Base | None]:
     """A whole checkpoint, undecoded. Raises DamagedCheckpoint."""
     own = new_assembly(store, info.thread_id, recalls=True, known=known) if assembly is None else assembly
     try:

@@ -62,10 +62,6 @@ Base = Callable[[], tuple[Iterable[Chunk], tuple[Chunk, ...]]]
 """All chunks of a checkpoint, and those that its root refers to."""
 
 
-def no_chunks() -> tuple[Iterable[Chunk], tuple[Chunk, ...]]:
-    return (), ()
-
-
 class Packed(msgspec.Struct, frozen=True, gc=False):
     """The new bytes of a checkpoint, for its commit."""
 

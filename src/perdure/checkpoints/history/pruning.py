@@ -147,10 +147,6 @@ class _Rule:
             numbers &= find_older(infos, self.now, self.older_than)
         return select_outdated(infos, head, numbers)
 
-    def is_old(self, thread: ThreadInfo) -> bool:
-        updated_at = parse_time(thread.updated_at)
-        return updated_at is not None and self.older_than is not None and self.now - updated_at > self.older_than
-
 
 async def prune(
     storage: StoreCheckpointStorage,
@@ -234,7 +230,8 @@ async def _delete_checkpoints(
 async def _delete_thread(
     storage: StoreCheckpointStorage, thread: ThreadInfo, rule: _Rule, *, dry_run: bool
 ) -> PrunedThread | SkippedThread | None:
-    if not rule.is_old(thread):
+    updated_at = parse_time(thread.updated_at)
+    if updated_at is None or rule.older_than is None or rule.now - updated_at <= rule.older_than:
         return None
     async with storage.access("delete a thread"):
         reason = await _reason_to_stay(storage.store, thread, rule)
