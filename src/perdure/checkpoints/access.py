@@ -79,12 +79,9 @@ class OwnerWait(AsyncExitStack):
         elif self._subscription is None:
             self._subscription = await self.enter_async_context(self._store.subscribe(self._thread_id))
         else:
-            await self._wait_for_change(self._subscription)
+            until = time.monotonic() + MAX_POLL_SECONDS
+            while (left := until - time.monotonic()) > 0 and await self._subscription.next(left) is not None:
+                pass  # a live event of the owner
+            # A caller does not poll after each commit of an owner that commits often.
+            await asyncio.sleep(max(0.0, self._polled_at + MIN_POLL_SECONDS - time.monotonic()))
         self._polled_at = time.monotonic()
-
-    async def _wait_for_change(self, subscription: Subscription) -> None:
-        until = time.monotonic() + MAX_POLL_SECONDS
-        while (left := until - time.monotonic()) > 0 and await subscription.next(left) is not None:
-            pass  # a live event of the owner
-        # A caller does not poll after each commit of an owner that commits often.
-        await asyncio.sleep(max(0.0, self._polled_at + MIN_POLL_SECONDS - time.monotonic()))

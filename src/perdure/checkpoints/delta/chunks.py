@@ -113,10 +113,8 @@ class Chunker:
         self._base = None
         self._chunks = {chunk.digest: chunk for chunk in chunks}
         for chunk in self._chunks.values():
-            for kid in chunk.kids:
-                kid.uses += 1
-        for chunk in self._roots:
-            chunk.uses += 1
+            use(chunk.kids)
+        use(self._roots)
         self.size = sum([chunk.size for chunk in self._chunks.values()])
 
     def pack_events(self, events: list[Tree]) -> tuple[bytes, bool, Sequence[str]]:

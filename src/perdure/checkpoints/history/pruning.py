@@ -176,11 +176,18 @@ async def prune(
             raise ThreadNotFound(thread_id)
     threads = [thread for thread in threads if rule.states is None or thread.status in rule.states]
     before = 0 if dry_run else await _size_of(storage)
+    delete = _delete_thread if whole_threads else _delete_checkpoints
+    outcome: PrunedThread | SkippedThread | None
     pruned: list[PrunedThread] = []
     skipped: list[SkippedThread] = []
     for done, thread in enumerate(threads, 1):
         started = monotonic()
-        outcome = await _prune_thread(storage, thread, rule, whole_threads=whole_threads, dry_run=dry_run)
+        try:
+            outcome = await delete(storage, thread, rule, dry_run=dry_run)
+        except ThreadBusy as busy:
+            outcome = SkippedThread(thread.thread_id, f"run {busy.run_id!r} owns it")
+        except (DamagedCheckpoint, DamagedStore) as damage:
+            outcome = SkippedThread(thread.thread_id, f"it is damaged: {damage.reason}")
         if isinstance(outcome, PrunedThread):
             pruned.append(outcome)
         elif outcome is not None:
@@ -196,18 +203,6 @@ async def prune(
 async def _size_of(storage: StoreCheckpointStorage) -> int:
     async with storage.access("measure its size"):
         return await storage.store.size()
-
-
-async def _prune_thread(
-    storage: StoreCheckpointStorage, thread: ThreadInfo, rule: _Rule, *, whole_threads: bool, dry_run: bool
-) -> PrunedThread | SkippedThread | None:
-    delete = _delete_thread if whole_threads else _delete_checkpoints
-    try:
-        return await delete(storage, thread, rule, dry_run=dry_run)
-    except ThreadBusy as busy:
-        return SkippedThread(thread.thread_id, f"run {busy.run_id!r} owns it")
-    except (DamagedCheckpoint, DamagedStore) as damage:
-        return SkippedThread(thread.thread_id, f"it is damaged: {damage.reason}")
 
 
 async def _delete_checkpoints(

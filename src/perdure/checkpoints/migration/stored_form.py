@@ -142,7 +142,10 @@ class StoredForm(StoredLevel):
         for path, level in [*levels(self.tree)]:
             if path == parents[: len(path)]:
                 _renaming_from(path, parents, executor_id, new_id, has_inner).in_level(level)
-        self._rename_in_signature(signature, executor_id, new_id, self._type_today(parents, new_id))
+        today: Any = self._today
+        for parent in parents:
+            today = today.get("children", {}).get(parent, {})
+        self._rename_in_signature(signature, executor_id, new_id, today.get("executors", {}).get(new_id))
 
     def rename_type(self, old: type | str, new: type | str) -> None:
         """Rename a type everywhere: in values, response types, the journal, the inbox, and executors of this class."""
@@ -210,13 +213,6 @@ class StoredForm(StoredLevel):
             parents.append(outer)
             signature, rest = children[outer], rest[len(outer) + 1 :]
         return tuple(parents), rest, signature
-
-    def _type_today(self, parents: Path, executor_id: str) -> str | None:
-        signature: Any = self._today
-        for parent in parents:
-            signature = signature.get("children", {}).get(parent, {})
-        name: str | None = signature.get("executors", {}).get(executor_id)
-        return name
 
     def _rename_in_signature(self, signature: dict[str, Any], old: str, new: str, kind: str | None) -> None:
         executors, edges = signature["executors"], []

@@ -87,8 +87,6 @@ def _is_outage(error: Exception) -> bool:
 
 
 class _ThreadCheck:
-    """One check of one thread."""
-
     def __init__(self, store: Store, thread_id: str) -> None:
         self._store = store
         self._thread_id = thread_id
