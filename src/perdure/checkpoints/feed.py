@@ -222,8 +222,12 @@ def lenient_codec(declared: DeclaredTypes | None) -> JsonCodec:
 
 
 def encode_events(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
-    trees = (_encode_event(event, codec) for event in events)
-    return [tree for tree in trees if tree is not None]
+    trees = []
+    for event in events:
+        tree = _encode_event(event, codec)
+        if tree is not None:
+            trees.append(tree)
+    return trees
 
 
 def _encode_event(event: WorkflowEvent, codec: Codec) -> Tree | None:

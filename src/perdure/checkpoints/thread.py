@@ -175,7 +175,8 @@ class StoredThread:
         if on_saved is not None:
             await await_uncancelled(self._commits.add(partial(self._write, commit, trees, on_saved)))
         else:
-            await self._commits.settle()
+            if self._commits.queue:
+                await self._commits.settle()
             await self._write(commit, trees)
         self.number = commit.number
         if commit.events is not None:
@@ -241,7 +242,8 @@ class StoredThread:
         await self._append_journal([(delivery_id, self._tail.encode_entry(TAKEN_BACK if outcome is None else outcome))])
 
     async def _append_journal(self, entries: Iterable[tuple[int, bytes]]) -> None:
-        await self._commits.settle()  # an entry names its head
+        if self._commits.queue:
+            await self._commits.settle()  # an entry names its head
         with storage_errors(self._store, "append to the journal"):
             for delivery_id, body in entries:
                 await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, body))
