@@ -309,7 +309,10 @@ def pydantic_coder(cls: Any) -> Coder:
         value = cls.__new__(cls)
         _set(value, "__dict__", {name: fields[name] for name in names if name in fields})
         _set(value, "__pydantic_fields_set__", set(expect(tree.get("$set", list(names)), list)))
-        _set(value, "__pydantic_extra__", _extra(cls, tree, walk, depth))
+        extra: dict[str, Any] | None = {} if cls.model_config.get("extra") == "allow" else None
+        if "$extra" in tree:
+            extra = expect(decode_any(tree["$extra"], walk, depth), dict)
+        _set(value, "__pydantic_extra__", extra)
         _set(value, "__pydantic_private__", _private(cls, tree, walk, depth))
         return value
 
@@ -325,13 +328,6 @@ def _decode_generic(origin: Any, tree: dict[str, Tree], walk: Decoders, depth: i
     if not isinstance(cls, type) or generic_origin(cls)[0] is not origin:
         raise Refusal(f"{origin.__qualname__} cannot be made for these types")
     return pydantic_coder(cls).decode(tree, walk, depth)
-
-
-def _extra(cls: Any, tree: dict[str, Tree], walk: Decoders, depth: int) -> dict[str, Any] | None:
-    if "$extra" in tree:
-        extra: dict[str, Any] = expect(decode_any(tree["$extra"], walk, depth), dict)
-        return extra
-    return {} if cls.model_config.get("extra") == "allow" else None
 
 
 def _private(cls: Any, tree: dict[str, Tree], walk: Decoders, depth: int) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """Chunks: a checkpoint cut into pieces that later checkpoints of the thread share.
 
 A chunk holds a large text, list or dict of the tree once; a reference replaces it in the tree. A value that is too
-large for one chunk is a hash tree: nodes of a few elements, cut by content (`cutting.py`), and nodes of references
+large for one chunk is a hash tree: nodes of a few elements, cut by content (`chunk_types.py`), and nodes of references
 above them. An append to a list writes the new item, one small node per level, and a root of fixed size.
 
     {"$ref": R}                 the value that the chunk holds

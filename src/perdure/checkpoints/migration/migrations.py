@@ -117,7 +117,7 @@ class Migrator:
         if applied == list(self.names):
             return tree
         pending = [step for step in self._migrations.steps if step.name not in applied]
-        self._refuse(self._migrations.find_differences(applied), info.checkpoint_id)
+        self.refuse(self._migrations.find_differences(applied), info.checkpoint_id)
         tree = _copy(tree)
         for entry in waiting:
             self.catch_up(entry, renamed, applied[-1] if applied else None)
@@ -158,14 +158,8 @@ class Migrator:
         if self._count(to) > count:
             entry.migrated = to
 
-    def check_mark(self, mark: str, where: str, checkpoint_id: str) -> None:
-        """Raises IncompatibleWorkflow if the workflow does not have this migration."""
-        if mark not in self.names:
-            self._refuse(
-                [f"its {where} was written after migration {mark!r}, which is not among the workflow's"], checkpoint_id
-            )
-
-    def _refuse(self, differences: list[str], checkpoint_id: str) -> None:
+    def refuse(self, differences: list[str], checkpoint_id: str) -> None:
+        """Raises IncompatibleWorkflow, unless the caller forces the migration or no difference exists."""
         if differences and not self._force:
             raise IncompatibleWorkflow(checkpoint_id, self._workflow_name, differences)
         self.differences += [difference for difference in differences if difference not in self.differences]
@@ -308,8 +302,9 @@ class Tail:
             raise self._damage_error(error) from error
 
     def _check_mark(self, mark: str | None, where: str) -> None:
-        if self._migrator is not None and mark is not None:
-            self._migrator.check_mark(mark, where, str(self._opened.info))
+        if self._migrator is not None and mark is not None and mark not in self._migrator.names:
+            reason = f"its {where} was written after migration {mark!r}, which is not among the workflow's"
+            self._migrator.refuse([reason], str(self._opened.info))
 
     def _damage_error(self, error: UnreadableValue) -> DamagedCheckpoint:
         head = self._opened.info
