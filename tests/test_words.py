@@ -46,7 +46,7 @@ PARTICIPLES_THAT_STAY = {
     *("children", "len", "listen", "open", "own", "shorten", "token", "when"),
     # Names and members of what tests/doors lists; WorkflowEvent follows Agent Framework.
     *("CheckpointDiff.added", "CheckpointDiff.changed", "CheckpointDiff.removed", "EventRecorder.seen"),
-    *("FullHistory.outdated", "KeepFor.outdated", "KeepLast.outdated", "LatestOnly.outdated", "remembered"),
+    "remembered",
     *("ScriptedExecutor.received", "ThreadFits.refused", "WorkflowEvent.failed", "WorkflowEvent.started"),
     # The caller reports an outcome with these.
     *("CircuitBreaker.failed", "CircuitBreaker.succeeded"),

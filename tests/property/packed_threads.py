@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from perdure.checkpoints.delta.assembly import Assembly
+from perdure.checkpoints.delta.chunk_types import Chunk
 from perdure.checkpoints.delta.chunks import SMALL_ROOT, Base, Chunker, Packed
 from perdure.codec import Tree
 from perdure.names import SHORT
@@ -48,10 +49,10 @@ class PackedThread:
         self.packs[number] = packed.chunks
         self._root = packed.root
         stored, base = self.read(packed.root)
-        chunks = list(base()[0])
+        chunks = chunks_of(base)
         assert exact(stored.pop("graph")) == constant
         assert exact(stored) == exact(tree)
-        before, now = self.reaches[-1], {chunk.ref for chunk in chunks}
+        before, now = self.reaches[-1], {ref_of(chunk) for chunk in chunks}
         assert {f"{digest}.{number}" for digest in packed.chunks} == now - before
         assert sorted(packed.dropped) == sorted(map(shortened, before - now))
         assert {_digest(ref) for ref in before}.isdisjoint(packed.chunks), "stored though the parent has it"
@@ -63,18 +64,18 @@ class PackedThread:
         """With the commit that was packed last."""
         number = len(self.packs)
         of_checkpoint, size = set(self.packs[number]), self.chunker.size
-        logged = self.chunker.pack_events(events)
-        tree, base = self.read(logged.body)
-        held = {chunk.ref for chunk in base()[0]}
+        body, refers, of_events = self.chunker.pack_events(events)
+        tree, base = self.read(body)
+        held = {ref_of(chunk) for chunk in chunks_of(base)}
         assert exact(tree) == exact(events)
-        own = {f"{digest}.{number}" for digest in logged.own}
+        own = {f"{digest}.{number}" for digest in of_events}
         others = held - own
-        assert set(logged.own) == set(self.packs[number]) - of_checkpoint
+        assert set(of_events) == set(self.packs[number]) - of_checkpoint
         assert own <= held
         assert others <= self.reaches[-1]
-        assert logged.refers == bool(others)
+        assert refers == bool(others)
         assert self.chunker.size == size
-        return logged.body
+        return body
 
     def restart(self) -> None:
         """A new process continues from what is stored."""
@@ -84,12 +85,20 @@ class PackedThread:
         _, base = self.read(self._root)
         return Chunker(base)
 
-    def read(self, data: bytes) -> tuple[Tree, Base]:
+    def read(self, data: bytes) -> tuple[Tree, Base | None]:
         async def read_chunks(numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
             return {number: self.packs[number] for number in numbers if number in self.packs}
 
         tree, base = at_once(Assembly(read_chunks).tree(data, "what is tested"))
         return tree, base
+
+
+def chunks_of(base: Base | None) -> list[Chunk]:
+    return [] if base is None else [*base()[0]]
+
+
+def ref_of(chunk: Chunk) -> str:
+    return f"{chunk.digest}.{chunk.number}"
 
 
 def _digest(ref: str) -> str:

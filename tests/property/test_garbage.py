@@ -11,7 +11,7 @@ from random import Random
 from hypothesis import given, settings, strategies as st
 from tests.chance import SOAK
 from tests.property.changing_trees import ChangingTree
-from tests.property.packed_threads import exact, shortened
+from tests.property.packed_threads import chunks_of, exact, ref_of, shortened
 from tests.schemas import SCHEMAS, where
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
@@ -233,7 +233,7 @@ class Threads:
 
     async def _reach(self, store: Store, data: bytes) -> set[str]:
         _, base = await new_assembly(store, "t").tree(data, "what is tested")
-        return {chunk.ref for chunk in base()[0]}
+        return {ref_of(chunk) for chunk in chunks_of(base)}
 
     async def check(self) -> None:
         """All that is left can be read, and nothing else is left."""

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
-from typing import Any, Self
+from typing import Any
 
 from perdure.errors import MissingKey, PerdureError, StorageFailed, ThreadBusy
 from perdure.names import RESERVED_THREAD
@@ -62,37 +62,26 @@ async def abandon_claim(store: Store, opened: OpenedThread) -> None:
             await store.delete_thread(opened.lease.thread_id, if_unmoved_since=0)
 
 
-class OwnerWait:
+class OwnerWait(AsyncExitStack):
     """Waits until a thread with another owner may be free. The first call of `until_free` subscribes and returns at
-    once: the owner may have released the thread before."""
+    once: the owner may have released the thread before. The exit ends the subscription."""
 
     def __init__(self, storage: Any, thread_id: str) -> None:
+        super().__init__()
         self._store: Store | None = getattr(storage, "store", None)
         self._thread_id = thread_id
-        self._stack: AsyncExitStack | None = None
         self._subscription: Subscription | None = None
         self._polled_at = 0.0
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._stack is not None:
-            await self._stack.aclose()
 
     async def until_free(self) -> None:
         if self._store is None:
             await asyncio.sleep(MIN_POLL_SECONDS)
         elif self._subscription is None:
-            self._stack = AsyncExitStack()
-            self._subscription = await self._stack.enter_async_context(self._store.subscribe(self._thread_id))
+            self._subscription = await self.enter_async_context(self._store.subscribe(self._thread_id))
         else:
-            await self._wait_for_change(self._subscription)
+            until = time.monotonic() + MAX_POLL_SECONDS
+            while (left := until - time.monotonic()) > 0 and await self._subscription.next(left) is not None:
+                pass  # a live event of the owner
+            # A caller does not poll after each commit of an owner that commits often.
+            await asyncio.sleep(max(0.0, self._polled_at + MIN_POLL_SECONDS - time.monotonic()))
         self._polled_at = time.monotonic()
-
-    async def _wait_for_change(self, subscription: Subscription) -> None:
-        until = time.monotonic() + MAX_POLL_SECONDS
-        while (left := until - time.monotonic()) > 0 and await subscription.next(left) is not None:
-            pass  # a live event of the owner
-        # A caller does not poll after each commit of an owner that commits often.
-        await asyncio.sleep(max(0.0, self._polled_at + MIN_POLL_SECONDS - time.monotonic()))

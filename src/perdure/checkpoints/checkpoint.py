@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import attrgetter
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from perdure.checkpoints.decode import decode_fields
-from perdure.checkpoints.encode import FORMAT_VERSION, GRAPH_PARTS, encode_checkpoint, tool_codec
+from perdure.checkpoints.encode import FORMAT_VERSION, GRAPH_PARTS, INFO_FIELDS, encode_checkpoint, tool_codec
 from perdure.codec import Codec, Tree
 from perdure.errors import DamagedCheckpoint, UnreadableValue
 from perdure.events import WorkflowEvent
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from perdure.checkpoints.migration.migrations import Migrator
 
 CheckpointID = str
+
+_read_info = attrgetter(*INFO_FIELDS)
 
 
 def new_checkpoint_id() -> str:
@@ -104,17 +106,7 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
 
     @property
     def info(self) -> CheckpointInfo:
-        return CheckpointInfo(
-            self.checkpoint_id,
-            self.thread_id,
-            self.workflow_name,
-            self.number,
-            self.iteration_count,
-            self.previous_checkpoint_id,
-            self.timestamp,
-            self.run_id,
-            self.status,
-        )
+        return CheckpointInfo(*_read_info(self))
 
     def diff(self, other: WorkflowCheckpoint) -> CheckpointDiff:
         """The differences from this checkpoint to the other, of any two threads: paths added, removed and changed.
@@ -130,8 +122,6 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON: `from_dict(json.loads(json.dumps(checkpoint.to_dict())))` is the same checkpoint."""
         tree: dict[str, Any] = encode_checkpoint(self, tool_codec())
-        if self.graph_signature:
-            tree["graph_signature"] = deepcopy(self.graph_signature)
         return tree
 
     @classmethod

@@ -25,9 +25,6 @@ from perdure.records import (
     WorkflowMessage,
 )
 
-_VALUE_PARTS = ("metadata", "run_kwargs")
-"""Dicts of users' values."""
-
 
 def decode_fields(tree: Tree, codec: Codec) -> dict[str, Any]:
     """The fields of the checkpoint in a tree. Raises WorkflowCheckpointException (UnreadableValue names the part) for
@@ -48,7 +45,7 @@ def decode_fields(tree: Tree, codec: Codec) -> dict[str, Any]:
             value = codec.decode(data, f"outputs[{index}]")
             outputs.append(WorkflowEvent(kind, value, executor_id=executor_id, replayed=True))
         fields = {**msgspec.structs.asdict(stored), **decode_level(tree, codec), "outputs": outputs}
-        for part in _VALUE_PARTS:
+        for part in ("metadata", "run_kwargs"):
             if part in tree:
                 fields[part] = decode_dict(tree[part], part, codec)
         # Checkpoints that are read together share the chunk with the signature.
@@ -87,15 +84,6 @@ def decode_dict(tree: Tree, path: str, codec: Codec) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UnreadableValue(path, f"expected a dict, got {type(value).__name__}")
     return value
-
-
-def decode_messages(
-    messages: Mapping[str, list[list[Any]]], payloads: Sequence[Tree], codec: Codec
-) -> dict[str, list[WorkflowMessage]]:
-    return {
-        source_id: [decode_message(source_id, stored, payloads, codec) for stored in sent]
-        for source_id, sent in messages.items()
-    }
 
 
 def decode_message(source_id: str, stored: list[Any], payloads: Sequence[Tree], codec: Codec) -> WorkflowMessage:
@@ -144,10 +132,10 @@ def decode_memory(executor_id: str, tree: dict[str, Tree], codec: Codec) -> Exec
 class _StoredSuspended(msgspec.Struct):
     delivery: tuple[str, list[Any], Any]
     due_at: AwareTime | None = None
-    waits: list[str] = []
+    waits: tuple[str, ...] = ()
     records: list[Record] = []
     is_ready: bool = False
-    emitted: list[str] = []
+    emitted: tuple[str, ...] = ()
     run_id: str | None = None
 
 
@@ -172,7 +160,7 @@ class _StoredChild(msgspec.Struct):
     executor_id: str
     delivery: tuple[str, list[Any], Any]
     since_input: int
-    asked: list[str] = []
+    asked: tuple[str, ...] = ()
     attempts: int = 0
     due_at: AwareTime | None = None
 
@@ -182,7 +170,10 @@ def decode_level(tree: dict[str, Tree], codec: Codec) -> dict[str, Any]:
     stored = msgspec.convert(tree, _StoredLevel)
     fields: dict[str, Any] = {}
     if stored.messages:
-        fields["messages"] = decode_messages(stored.messages, stored.payloads, codec)
+        fields["messages"] = {
+            source_id: [decode_message(source_id, delivery, stored.payloads, codec) for delivery in sent]
+            for source_id, sent in stored.messages.items()
+        }
     if stored.requests:
         requests = [decode_request(request, codec) for request in stored.requests]
         fields["pending_request_info_events"] = {str(event.request_id): event for event in requests}
@@ -209,15 +200,10 @@ def _decode_delivery(stored: tuple[str, list[Any], Any], codec: Codec) -> Workfl
 
 
 def _decode_suspended(stored: _StoredSuspended, codec: Codec) -> SuspendedDelivery:
-    return SuspendedDelivery(
-        _decode_delivery(stored.delivery, codec),
-        stored.due_at,
-        tuple(stored.waits),
-        tuple(_keep_encoded(record, codec) for record in stored.records),
-        stored.is_ready,
-        tuple(stored.emitted),
-        stored.run_id,
-    )
+    fields = msgspec.structs.asdict(stored)
+    message = _decode_delivery(fields.pop("delivery"), codec)
+    records = tuple(_keep_encoded(record, codec) for record in fields.pop("records"))
+    return SuspendedDelivery(message, records=records, **fields)
 
 
 def decode_record(tree: Tree, codec: Codec) -> Record:
@@ -234,13 +220,6 @@ def _keep_encoded(record: Record, codec: Codec) -> Record:
 
 
 def _decode_child(tree: dict[str, Any], codec: Codec) -> ChildCheckpoint:
-    stored = msgspec.convert(tree, _StoredChild)
-    return ChildCheckpoint(
-        stored.executor_id,
-        _decode_delivery(stored.delivery, codec),
-        asked=tuple(stored.asked),
-        since_input=stored.since_input,
-        attempts=stored.attempts,
-        due_at=stored.due_at,
-        **decode_level(tree, codec),
-    )
+    fields = msgspec.structs.asdict(msgspec.convert(tree, _StoredChild))
+    message = _decode_delivery(fields.pop("delivery"), codec)
+    return ChildCheckpoint(message=message, **fields, **decode_level(tree, codec))

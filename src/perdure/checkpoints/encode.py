@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.codec import Codec, DeclaredTypes, Encoded, Tree
 from perdure.codecs.json_codec import JsonCodec
 from perdure.codecs.types import declared_types, remember
-from perdure.codecs.walk import to_bytes
+from perdure.codecs.walk import from_bytes, to_bytes
 from perdure.errors import UnsavableValue
 from perdure.events import WorkflowEvent
 from perdure.records import (
@@ -61,11 +61,7 @@ def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
     tree.update(encode_body(checkpoint, codec))
     if checkpoint.state:
         tree["state"] = codec.encode(checkpoint.state, "state")
-    tree["version"] = checkpoint.version
-    tree["graph_signature_hash"] = checkpoint.graph_signature_hash
-    if checkpoint.graph_signature:
-        tree["graph_signature"] = checkpoint.graph_signature
-    tree.update(_migrations_of(checkpoint))
+    tree.update(from_bytes(encode_graph(checkpoint), "graph"))
     return tree
 
 
@@ -79,7 +75,11 @@ def encode_body(checkpoint: WorkflowCheckpoint, codec: Codec) -> dict[str, Tree]
     if checkpoint.metadata:
         tree["metadata"] = codec.encode(checkpoint.metadata, "metadata")
     if checkpoint.run_kwargs:
-        tree["run_kwargs"] = _encode_arguments(checkpoint.run_kwargs, codec)
+        try:
+            tree["run_kwargs"] = codec.encode(checkpoint.run_kwargs, "run_kwargs")
+        except UnsavableValue as error:
+            remedy = "Clients and keys need not be stored: pass Secret(value), and again when the thread is resumed."
+            raise UnsavableValue(error.path, error.reason, remedy) from error
     if checkpoint.outputs:
         tree["outputs"] = [
             [event.type, event.executor_id, codec.encode(event.data, f"outputs[{index}]")]
@@ -88,32 +88,10 @@ def encode_body(checkpoint: WorkflowCheckpoint, codec: Codec) -> dict[str, Tree]
     return tree
 
 
-def _encode_arguments(arguments: dict[str, Any], codec: Codec) -> Tree:
-    try:
-        return codec.encode(arguments, "run_kwargs")
-    except UnsavableValue as error:
-        remedy = "Clients and keys need not be stored: pass Secret(value), and again when the thread is resumed."
-        raise UnsavableValue(error.path, error.reason, remedy) from error
-
-
 def encode_graph(checkpoint: WorkflowCheckpoint) -> bytes:
-    """The part that most checkpoints of a thread have in common."""
-    tree: dict[str, Tree] = {
-        "version": checkpoint.version,
-        "graph_signature_hash": checkpoint.graph_signature_hash,
-    }
-    if checkpoint.graph_signature:
-        tree["graph_signature"] = checkpoint.graph_signature
-    tree.update(_migrations_of(checkpoint))
-    return to_bytes(tree)
-
-
-def _migrations_of(checkpoint: WorkflowCheckpoint) -> dict[str, Tree]:
-    parts = {
-        "migrations": list(checkpoint.migrations),
-        "renamed_types": [list(row) for row in checkpoint.renamed_types],
-    }
-    return {part: rows for part, rows in parts.items() if rows}
+    """The part that most checkpoints of a thread have in common, without its empty lists and dicts."""
+    parts = {part: getattr(checkpoint, part) for part in GRAPH_PARTS}
+    return to_bytes({part: value for part, value in parts.items() if value or isinstance(value, str)})
 
 
 Messages = Mapping[str, list[WorkflowMessage]]
@@ -136,16 +114,11 @@ def encode_messages(messages: Messages, tree: dict[str, Tree], codec: Codec) -> 
         if not isinstance(encoded, list):  # a codec may encode any value as one piece
             encoded = [codec.encode(payload, "messages") for payload in payloads]
     except UnsavableValue:
-        _raise_with_path(messages, codec)
+        for source_id, sent in messages.items():  # raises it again, with the path of the message
+            for index, message in enumerate(sent):
+                codec.encode(message.data, f"messages[{source_id!r}][{index}].data")
         raise
     tree["payloads"], tree["messages"] = encoded, rows
-
-
-def _raise_with_path(messages: Messages, codec: Codec) -> None:
-    """Raise the error again with the path of the message, which only errors need."""
-    for source_id, sent in messages.items():
-        for index, message in enumerate(sent):
-            codec.encode(message.data, f"messages[{source_id!r}][{index}].data")
 
 
 def encode_message(message: WorkflowMessage, payload_index: int, codec: Codec) -> list[Tree]:

@@ -64,16 +64,6 @@ class CommittedEvents(NamedTuple):
     logged: LoggedEvents
 
 
-class WantedEvents(NamedTuple):
-    """Which live events the caller wants."""
-
-    live: bool = True
-    provisional: bool = False
-
-    def accepts(self, kind: str) -> bool:
-        return self.live if kind in NOT_LOGGED else self.provisional
-
-
 class Feeds:
     """The followers in this process of the threads of one storage, and the runs that feed them."""
 
@@ -156,7 +146,7 @@ class Feed:
     def publish(self, event: WorkflowEvent, run_id: str, last_seq: int, timestamp: datetime) -> None:
         """Publish an event before its commit. `last_seq`: the end of the log after the commits that have begun."""
         is_subscribed = self.has_subscribers()
-        followers = [each for each in self._feeds.followers(self.thread_id) if each.wanted.accepts(event.type)]
+        followers = [each for each in self._feeds.followers(self.thread_id) if each.accepts(event.type)]
         if not is_subscribed and not followers:
             return
         stamped = msgspec.structs.replace(event, thread_id=self.thread_id, run_id=run_id, timestamp=timestamp)
@@ -200,8 +190,14 @@ def encode_live_event(event: WorkflowEvent, last_seq: int) -> bytes | None:
     """None for an event that cannot leave this process, or is too large."""
     if event.type in WITHOUT_DATA:
         event = msgspec.structs.replace(event, data=None)
+    # Like `WorkflowEvent.to_dict`, with a codec that is made once: runs may publish each token. Never the storage's
+    # own: any client may publish, and decoding with another codec may run code.
+    codec = lenient_codec(None)
+    defaults = zip(event.__struct_fields__, (..., *event.__struct_defaults__), strict=True)
+    fields = ((name, getattr(event, name), default) for name, default in defaults)
     try:
-        body = msgspec.json.encode([last_seq, _to_dict(event)])
+        tree = {name: codec.encode(value, f"event.{name}") for name, value, default in fields if value is not default}
+        body = msgspec.json.encode([last_seq, tree])
     except (UnsavableValue, msgspec.EncodeError, RecursionError):
         return None
     return body if len(body) <= MAX_LIVE_EVENT_BYTES else None
@@ -218,15 +214,6 @@ def decode_live_event(body: bytes, codec: JsonCodec) -> LiveEvent | None:
     except (PerdureError, msgspec.DecodeError, ValueError, TypeError, RecursionError):
         return None
     return LiveEvent(after, event)
-
-
-def _to_dict(event: WorkflowEvent) -> dict[str, Any]:
-    """The result of `WorkflowEvent.to_dict`, with a codec that is made once: runs may publish each token."""
-    # Never the storage's own: any client may publish, and decoding with another codec may run code.
-    codec = lenient_codec(None)
-    defaults = zip(event.__struct_fields__, (..., *event.__struct_defaults__), strict=True)
-    fields = ((name, getattr(event, name), default) for name, default in defaults)
-    return {name: codec.encode(value, f"event.{name}") for name, value, default in fields if value is not default}
 
 
 @lru_cache(maxsize=16)
@@ -321,15 +308,27 @@ _LONG = {short: long for long, short in WITHOUT_DATA.items()}
 
 def _decode_event(tree: list[Any], codec: Codec, info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
     kind = tree[0]
-    if kind in _SHORT:
-        return _SHORT[kind](tree, info, stamp)
+    if kind == "begin":
+        return WorkflowEvent("superstep_started", iteration=tree[1], **stamp)
+    if kind == "is":
+        return WorkflowEvent("status", state=WorkflowRunState(tree[1]), **stamp)
+    if kind == "end":
+        _, iteration, executors, pending = tree
+        return WorkflowEvent(
+            "superstep_completed",
+            iteration=iteration,
+            executors=tuple(executors),
+            has_pending_messages=bool(pending & 1),
+            has_pending_requests=bool(pending & 2),
+            checkpoint=info,
+            last_seq=stamp["seq"],
+            **stamp,
+        )
     kind, executor_id, rest = [*tree, None, None][:3]
     kind = _LONG.get(kind, kind)
     rest = rest or {}
     if "request" in rest:
-        request = decode_request(rest["request"], codec)
-        fields = {name: getattr(request, name) for name in WorkflowEvent.__struct_fields__ if name not in stamp}
-        return WorkflowEvent(**fields, **stamp)
+        return msgspec.structs.replace(decode_request(rest["request"], codec), **stamp)
     fields = {name: rest[name] for name in ("iteration", "child_id") if name in rest}
     if "data" in rest:
         fields["data"] = codec.decode(rest["data"], f"{kind} event")
@@ -340,28 +339,3 @@ def _decode_event(tree: list[Any], codec: Codec, info: CheckpointInfo | None, st
     if "details" in rest:
         fields["details"] = WorkflowErrorDetails(*rest["details"])
     return WorkflowEvent(kind, executor_id=executor_id, **fields, **stamp)
-
-
-def _decode_begin(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
-    return WorkflowEvent("superstep_started", iteration=tree[1], **stamp)
-
-
-def _decode_end(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
-    _, iteration, executors, pending = tree
-    return WorkflowEvent(
-        "superstep_completed",
-        iteration=iteration,
-        executors=tuple(executors),
-        has_pending_messages=bool(pending & 1),
-        has_pending_requests=bool(pending & 2),
-        checkpoint=info,
-        last_seq=stamp["seq"],
-        **stamp,
-    )
-
-
-def _decode_status(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
-    return WorkflowEvent("status", state=WorkflowRunState(tree[1]), **stamp)
-
-
-_SHORT = {"begin": _decode_begin, "end": _decode_end, "is": _decode_status}

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Self
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.delta.assembly import new_assembly
 from perdure.checkpoints.feed import (
+    NOT_LOGGED,
     CommittedEvents,
     LiveEvent,
-    WantedEvents,
     decode_events,
     decode_live_event,
     lenient_codec,
@@ -43,33 +43,22 @@ poll more often."""
 MAX_PUSHED = 1000
 """What a follower holds for a slow reader. Beyond that it drops all of it and reads the log."""
 
-_AT_REST = frozenset(
-    state.value
-    for state in (
-        WorkflowRunState.IDLE,
-        WorkflowRunState.IDLE_WITH_PENDING_REQUESTS,
-        WorkflowRunState.FAILED,
-        WorkflowRunState.CANCELLED,
-    )
-)
+_AT_REST = {
+    WorkflowRunState.IDLE,
+    WorkflowRunState.IDLE_WITH_PENDING_REQUESTS,
+    WorkflowRunState.FAILED,
+    WorkflowRunState.CANCELLED,
+}
 
 Declared = Callable[[], DeclaredTypes | None]
 """The declared types of a workflow, when they are first needed."""
 
 
 async def follow(
-    storage: StoreCheckpointStorage,
-    thread_id: str,
-    declared: DeclaredTypes | None,
-    after: int | None,
-    *,
-    live: bool,
-    provisional: bool,
-    until_idle: bool,
+    storage: StoreCheckpointStorage, thread_id: str, declared: DeclaredTypes | None, after: int | None, **options: bool
 ) -> AsyncIterator[WorkflowEvent]:
-    """`StoreCheckpointStorage.follow`, with the declared types of a workflow."""
-    wanted = WantedEvents(live, provisional)
-    async with ThreadFollower(storage, thread_id, lambda: declared, after, wanted, until_idle=until_idle) as follower:
+    """`StoreCheckpointStorage.follow`, with the declared types of a workflow. The options are those of the follower."""
+    async with ThreadFollower(storage, thread_id, lambda: declared, after, **options) as follower:
         # One generator only: an event loop that ends closes nested generators all at the same time.
         while (events := await follower.next()) is not None:
             for event in events:
@@ -89,15 +78,17 @@ class ThreadFollower:
         thread_id: str,
         declared: Declared,
         after: int | None,
-        wanted: WantedEvents = WantedEvents(),  # noqa: B008  # immutable
         *,
+        live: bool = True,
+        provisional: bool = False,
         until_idle: bool = False,
         from_end: bool = False,
     ) -> None:
         self._storage = storage
         self._thread_id = thread_id
         self._declared = declared
-        self.wanted = wanted
+        self._wants_live = live
+        self._wants_provisional = provisional
         self._until_idle = until_idle
         self._feeds = storage._feeds
         self._loop, self._os_thread = asyncio.get_running_loop(), threading.get_ident()
@@ -168,6 +159,10 @@ class ThreadFollower:
         self._must_read = self._must_read or self._until_idle
         self._wake()
 
+    def accepts(self, kind: str) -> bool:
+        """Whether the caller wants live events of this type."""
+        return self._wants_live if kind in NOT_LOGGED else self._wants_provisional
+
     def push(self, item: LiveEvent | CommittedEvents | bytes) -> None:
         if len(self._pushed) >= MAX_PUSHED:
             self._pushed.clear()
@@ -197,7 +192,9 @@ class ThreadFollower:
                 self._subscription = await self._stack.enter_async_context(subscribed)
             if self.seq is None:
                 self.begin(await self._storage.last_seq(self._thread_id))
-            self._is_at_rest = self._until_idle and await self._rests()  # before: so that it reads all of the log
+            if self._until_idle:  # before it reads the log, so that it reads all of it
+                threads = await self._storage.store.threads(thread_id=self._thread_id, limit=1)
+                self._is_at_rest = all(thread.run_id is None and thread.status in _AT_REST for thread in threads)
             self._log = open_event_log(self._storage, self._thread_id, self._after, self._declared())
         events = await self._log.next()
         if self._subscription is not None:
@@ -211,10 +208,6 @@ class ThreadFollower:
         self._poll_seconds = min(2 * self._poll_seconds, MAX_POLL_SECONDS)
         live, self._live = self._live, deque()
         return [each.event for each in live]
-
-    async def _rests(self) -> bool:
-        threads = await self._storage.store.threads(thread_id=self._thread_id, limit=1)
-        return all(thread.run_id is None and thread.status in _AT_REST for thread in threads)
 
     def _pass(self, event: WorkflowEvent) -> Iterator[WorkflowEvent]:
         """The live events before an event of the log, and this event."""
@@ -232,7 +225,7 @@ class ThreadFollower:
                 self._committed.append(item)
                 continue
             live = decode_live_event(item, self._live_codec()) if isinstance(item, bytes) else item
-            if live is None or live.event.thread_id != self._thread_id or not self.wanted.accepts(live.event.type):
+            if live is None or live.event.thread_id != self._thread_id or not self.accepts(live.event.type):
                 continue
             if live.after >= (self.seq or 0):  # else the events of its superstep came before it
                 self._live.append(live)
@@ -246,7 +239,7 @@ class ThreadFollower:
                 self._must_read = True  # events before these were dropped or written elsewhere
                 return events
             if logged.first_seq + logged.count - 1 > (self.seq or 0):
-                decoded = decode_logged(trees, logged, self._thread_id, self._codecs())
+                decoded = decode_logged(trees, logged, self._thread_id, log_codecs(self._storage, self._declared()))
                 events += [
                     each for event in decoded if (event.seq or 0) > (self.seq or 0) for each in self._pass(event)
                 ]
@@ -256,9 +249,6 @@ class ThreadFollower:
         if self._live and self._subscription is not None:  # the log has more; of a run here, they are being written
             self._must_read = True
         return events
-
-    def _codecs(self) -> tuple[Codec, Codec]:
-        return log_codecs(self._storage, self._declared())
 
     def _live_codec(self) -> JsonCodec:
         declared = self._declared()

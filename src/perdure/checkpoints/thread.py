@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -81,14 +81,12 @@ class StoredThread:
         self._opened = opened
         self._tail = Tail(opened, migrator)
         self._recent = recent
-        self._max_lag = max_lag
-        self._commits: AsyncCommits | None = None
-        """Where the engine does not wait for each commit."""
+        self._commits = AsyncCommits(max_lag)
+        """Those that the engine does not wait for."""
         self._retention = None if isinstance(retention, FullHistory) else retention
         self._retained = None if base is None else base.retained
         """The stored checkpoints, for retention; None until they are listed."""
         self._graph = graph
-        self._encoded_graph: tuple[object, object, bytes] = (None, None, b"{}")
         self._state = IncrementalEncoder(is_fully_copied) if base is None else base.state
         self.unchanged: dict[str, IncrementalEncoder] = {} if base is None else base.executors
         """The encoders of the executors' memories, by executor."""
@@ -96,7 +94,7 @@ class StoredThread:
     @property
     def is_stale(self) -> bool:
         """Whether the journal or the inbox lacks migrations, which `load_head` applies."""
-        return bool(self._opened.journal or self._opened.inbox) and self._tail.is_stale
+        return self._tail.is_stale
 
     def load_journal(self) -> dict[int, list[Tree]]:
         """The records since the head, by delivery id, in order. Raises DamagedCheckpoint."""
@@ -153,10 +151,10 @@ class StoredThread:
             if base is None or base.checkpoint_id != checkpoint.previous_checkpoint_id:
                 base = await self._base_of(checkpoint)
             if self._tail.must_rewrite:
-                await self._rewrite_journal(unsettled)
+                await self._append_journal(self._tail.rewrite(unsettled))
             if self._retention is not None:
                 retained, outdated = await self._find_outdated(checkpoint.info, self._retention)
-            graph = self._graph if self._graph and not checkpoint.renamed_types else self._encode_graph(checkpoint)
+            graph = self._graph if self._graph and not checkpoint.renamed_types else encode_graph(checkpoint)
         self._base = None  # until the store has them, no commit may rely on its chunks
         commit, trees = encode_commit(
             self._lease,
@@ -175,10 +173,9 @@ class StoredThread:
             prunes_events_before=outdated[1],
         )
         if on_saved is not None:
-            self._commits = self._commits or AsyncCommits(self._max_lag)
             await await_uncancelled(self._commits.add(partial(self._write, commit, trees, on_saved)))
         else:
-            if self._commits is not None:
+            if self._commits.queue:
                 await self._commits.settle()
             await self._write(commit, trees)
         self.number = commit.number
@@ -197,20 +194,12 @@ class StoredThread:
         """The list with this checkpoint, and what the commit prunes. After a failed commit the list is read again."""
         retained, self._retained = self._retained, None
         if retained is None or not retained.is_current(info, retention, self._recent.changes):
-            if self._commits is not None:
-                await self._commits.settle()
+            await self._commits.settle()
             changes = self._recent.changes
             with storage_errors(self._store, "list checkpoints"):
                 infos = await self._store.infos(thread_id=info.thread_id)
             retained = RetentionIndex(retention, infos, changes)
         return retained, retained.add(info)
-
-    def _encode_graph(self, checkpoint: WorkflowCheckpoint) -> bytes:
-        """Of a checkpoint whose graph is not that of the workflow."""
-        signature, renamed, encoded = checkpoint.graph_signature, checkpoint.renamed_types, self._encoded_graph
-        if signature is not encoded[0] or renamed is not encoded[1]:  # a run encodes it once
-            self._encoded_graph = encoded = signature, renamed, encode_graph(checkpoint)
-        return encoded[2]
 
     async def _base_of(self, checkpoint: WorkflowCheckpoint) -> Recent:
         """What a checkpoint continues from that does not follow the one before: a rewind, or the first of a thread."""
@@ -245,23 +234,18 @@ class StoredThread:
 
     async def settle(self) -> None:
         """Wait until the store has all commits, even if cancelled meanwhile. Raises the error of a failed one."""
-        if self._commits is not None:
+        if self._commits.queue:
             await await_uncancelled(self._commits.settle())
 
     async def record(self, delivery_id: int, outcome: Tree | None) -> None:
         """Append a delivery's outcome or a record of it to the journal; None cancels its outcome."""
-        if self._commits is not None:
-            await self._commits.settle()  # an entry names its head
-        body = self._tail.encode_entry(TAKEN_BACK if outcome is None else outcome)
-        with storage_errors(self._store, "append to the journal"):
-            await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, body))
+        await self._append_journal([(delivery_id, self._tail.encode_entry(TAKEN_BACK if outcome is None else outcome))])
 
-    async def _rewrite_journal(self, unsettled: Sequence[int]) -> None:
-        """Store the journal entries that must match the migrated head before its commit."""
-        if self._commits is not None:
-            await self._commits.settle()
+    async def _append_journal(self, entries: Iterable[tuple[int, bytes]]) -> None:
+        if self._commits.queue:
+            await self._commits.settle()  # an entry names its head
         with storage_errors(self._store, "append to the journal"):
-            for delivery_id, body in self._tail.rewrite(unsettled):
+            for delivery_id, body in entries:
                 await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, body))
 
     async def release(self) -> None:
@@ -309,24 +293,24 @@ class AsyncCommits:
 
     def __init__(self, max_lag: int) -> None:
         self._max_lag = max_lag
-        self._queue: deque[asyncio.Task[None]] = deque()
+        self.queue: deque[asyncio.Task[None]] = deque()
         self._failure: BaseException | None = None
 
     async def add(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Queue a write; waits while the queue is full. Raises the error of an earlier write."""
         self._remove_ended()
         self._raise_failure()
-        while len(self._queue) >= self._max_lag:
-            await asyncio.wait([self._queue[0]])
+        while len(self.queue) >= self._max_lag:
+            await asyncio.wait([self.queue[0]])
             self._remove_ended()
         self._raise_failure()
-        before = self._queue[-1] if self._queue else None
-        self._queue.append(asyncio.get_running_loop().create_task(self._write(before, write)))
+        before = self.queue[-1] if self.queue else None
+        self.queue.append(asyncio.get_running_loop().create_task(self._write(before, write)))
 
     async def settle(self) -> None:
         """Wait for all writes. Raises the error of the failed one, once."""
-        while self._queue:
-            await asyncio.wait([self._queue[-1]])
+        while self.queue:
+            await asyncio.wait([self.queue[-1]])
             self._remove_ended()
 
     def _raise_failure(self) -> None:
@@ -334,8 +318,8 @@ class AsyncCommits:
             raise self._failure
 
     def _remove_ended(self) -> None:
-        while self._queue and self._queue[0].done():
-            self._queue.popleft().result()
+        while self.queue and self.queue[0].done():
+            self.queue.popleft().result()
 
     async def _write(self, before: asyncio.Task[None] | None, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:

@@ -13,6 +13,7 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 from perdure.errors import MissingExtra
@@ -56,7 +57,11 @@ class AesGcm:
     def __init__(
         self, keys: Key | Sequence[Key] | Mapping[str, Key] | KeyProvider, *, current: str | None = None
     ) -> None:
-        self._changed = _error_of_changes()
+        try:
+            from cryptography.exceptions import InvalidTag
+        except ImportError as error:
+            raise MissingExtra("AesGcm", "cryptography", "crypto") from error
+        self._changed: type[Exception] = InvalidTag
         self._provider: Any = _provider_of(keys, current)
         self._cipher = lru_cache(maxsize=_CIPHERS)(self._new_cipher)
 
@@ -139,23 +144,12 @@ class AesGcm:
         return lambda: cipher.encryptor().update
 
 
-class _GivenKeys:
-    """Implements `KeyProvider`."""
-
-    def __init__(self, keys: Mapping[str, bytes], current: str) -> None:
-        self._keys = keys
-        self.current_key_id = current
-
-    def key(self, key_id: str) -> bytes:
-        return self._keys[key_id]
-
-
-def _provider_of(source: Any, current: str | None) -> KeyProvider:
+def _provider_of(source: Any, current: str | None) -> Any:
+    """A `KeyProvider`."""
     if hasattr(source, "current_key_id") and callable(getattr(source, "key", None)):
         if current is not None:
             raise TypeError("A key provider has its own current_key_id: leave out current=.")
-        provider: KeyProvider = source
-        return provider
+        return source
     if isinstance(source, Mapping):
         keys = {_checked_id(key_id): _key(key, f"key {key_id!r}") for key_id, key in source.items()}
     elif isinstance(source, list | tuple):
@@ -171,7 +165,7 @@ def _provider_of(source: Any, current: str | None) -> KeyProvider:
         raise ValueError(f"AesGcm needs a key for new data: expected {named} as current=, got none.")
     if current not in keys:
         raise ValueError(f"current= names the key {current!r}, which is not among those given: {sorted(keys)}.")
-    return _GivenKeys(keys, current)
+    return SimpleNamespace(key=keys.__getitem__, current_key_id=current)
 
 
 def _key(value: object, what: str) -> bytes:
@@ -211,12 +205,3 @@ def _derive_key(key: bytes, thread_id: str, purpose: bytes) -> bytes:
 
 def _associated_data(thread_id: str, place: str) -> bytes:
     return f"{place}\0{thread_id}".encode("utf-8", "surrogatepass")
-
-
-def _error_of_changes() -> type[Exception]:
-    """The error class for changed payloads. Raises MissingExtra without `cryptography`."""
-    try:
-        from cryptography.exceptions import InvalidTag
-    except ImportError as error:
-        raise MissingExtra("AesGcm", "cryptography", "crypto") from error
-    return InvalidTag

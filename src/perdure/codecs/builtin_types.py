@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from math import isfinite
 from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
 from typing import Any, NamedTuple
@@ -159,14 +160,13 @@ def encode_moment(value: datetime | time, walk: Encoders, depth: int) -> Tree:
     return out
 
 
-def _moment_decoder(cls: type[datetime] | type[time]) -> DecodeFn:
-    def decode_moment(tree: dict[str, Tree], walk: Decoders, depth: int) -> datetime | time:
-        value: datetime | time = cls.fromisoformat(tree["iso"])
-        if "tz" in tree:
-            value = value.replace(tzinfo=decode_any(tree["tz"], walk, depth + 1))
-        return value.replace(fold=1) if tree.get("fold") else value
-
-    return decode_moment
+def decode_moment(
+    cls: type[datetime] | type[time], tree: dict[str, Tree], walk: Decoders, depth: int
+) -> datetime | time:
+    value: datetime | time = cls.fromisoformat(tree["iso"])
+    if "tz" in tree:
+        value = value.replace(tzinfo=decode_any(tree["tz"], walk, depth + 1))
+    return value.replace(fold=1) if tree.get("fold") else value
 
 
 def _timezone_args(tz: timezone) -> tuple[Any, ...]:
@@ -354,8 +354,8 @@ BUILTIN_TYPES: dict[type, tuple[str, Coder]] = {
     str: ("str", Coder(encode_str, decode_str)),
     bytes: ("bytes", _as_base64("bytes", bytes)),
     bytearray: ("bytearray", _as_base64("bytearray", bytearray)),
-    datetime: ("datetime", Coder(encode_moment, _moment_decoder(datetime))),
-    time: ("time", Coder(encode_moment, _moment_decoder(time))),
+    datetime: ("datetime", Coder(encode_moment, partial(decode_moment, datetime))),
+    time: ("time", Coder(encode_moment, partial(decode_moment, time))),
     date: ("date", _as_text("date", date.fromisoformat, "iso")),
     timedelta: ("timedelta", _as_parts("timedelta", timedelta, ("days", "seconds", "microseconds"), int)),
     timezone: ("timezone", Coder(encode_timezone, decode_timezone)),

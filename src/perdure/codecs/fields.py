@@ -10,7 +10,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Set as AbstractSet
 from copy import deepcopy
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from operator import attrgetter
 from types import MemberDescriptorType
 from typing import Any, NamedTuple
@@ -129,20 +129,17 @@ def decode_fields(tree: dict[str, Tree], shape: FieldShape, walk: Decoders, dept
         refusal.inside(tree, f".{key}")
         raise
     if len(values) != len(shape.names):
-        _complete(values, shape, expect(tree.get("$unset", []), list))
+        unset = expect(tree.get("$unset", []), list)
+        for name in shape.names:
+            if name in values or name in unset:
+                continue
+            if name not in shape.defaults:
+                raise Refusal(
+                    f"the field {name!r} of {shape.cls.__qualname__} is not stored and has no default",
+                    "Give the field a default, or give the workflow a migration that adds it.",
+                )
+            values[name] = shape.defaults[name]()
     return values
-
-
-def _complete(values: dict[str, Any], shape: FieldShape, unset: list[str]) -> None:
-    for name in shape.names:
-        if name in values or name in unset:
-            continue
-        if name not in shape.defaults:
-            raise Refusal(
-                f"the field {name!r} of {shape.cls.__qualname__} is not stored and has no default",
-                "Give the field a default, or give the workflow a migration that adds it.",
-            )
-        values[name] = shape.defaults[name]()
 
 
 def constant(value: Any) -> Callable[[], Any]:
@@ -277,7 +274,15 @@ def namedtuple_coder(cls: Any) -> Coder:
 def pydantic_coder(cls: Any) -> Coder:
     origin, args = generic_origin(cls)
     tag = stable_name(origin)
-    shape = FieldShape(cls, tuple(cls.model_fields), _defaults(cls))
+    shape = FieldShape(
+        cls,
+        tuple(cls.model_fields),
+        {
+            name: partial(field.get_default, call_default_factory=True, validated_data={})
+            for name, field in cls.model_fields.items()
+            if not field.is_required()
+        },
+    )
     names = shape.names
     everything = frozenset(names)
 
@@ -304,7 +309,10 @@ def pydantic_coder(cls: Any) -> Coder:
         value = cls.__new__(cls)
         _set(value, "__dict__", {name: fields[name] for name in names if name in fields})
         _set(value, "__pydantic_fields_set__", set(expect(tree.get("$set", list(names)), list)))
-        _set(value, "__pydantic_extra__", _extra(cls, tree, walk, depth))
+        extra: dict[str, Any] | None = {} if cls.model_config.get("extra") == "allow" else None
+        if "$extra" in tree:
+            extra = expect(decode_any(tree["$extra"], walk, depth), dict)
+        _set(value, "__pydantic_extra__", extra)
         _set(value, "__pydantic_private__", _private(cls, tree, walk, depth))
         return value
 
@@ -320,20 +328,6 @@ def _decode_generic(origin: Any, tree: dict[str, Tree], walk: Decoders, depth: i
     if not isinstance(cls, type) or generic_origin(cls)[0] is not origin:
         raise Refusal(f"{origin.__qualname__} cannot be made for these types")
     return pydantic_coder(cls).decode(tree, walk, depth)
-
-
-def _defaults(cls: Any) -> dict[str, Callable[[], Any]]:
-    def maker(field: Any) -> Callable[[], Any]:
-        return lambda: field.get_default(call_default_factory=True, validated_data={})
-
-    return {name: maker(field) for name, field in cls.model_fields.items() if not field.is_required()}
-
-
-def _extra(cls: Any, tree: dict[str, Tree], walk: Decoders, depth: int) -> dict[str, Any] | None:
-    if "$extra" in tree:
-        extra: dict[str, Any] = expect(decode_any(tree["$extra"], walk, depth), dict)
-        return extra
-    return {} if cls.model_config.get("extra") == "allow" else None
 
 
 def _private(cls: Any, tree: dict[str, Tree], walk: Decoders, depth: int) -> dict[str, Any] | None:

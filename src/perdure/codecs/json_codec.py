@@ -11,7 +11,6 @@ from perdure.codecs.builtin_types import BUILTIN_TYPES, Coder, Opaque, opaque, o
 from perdure.codecs.fields import dataclass_coder, namedtuple_coder, pydantic_coder, struct_coder
 from perdure.codecs.subclasses import enum_coder, exception_coder, subclass_coder
 from perdure.codecs.types import (
-    BUILTIN_NAMES,
     COLLECTIONS,
     OTHER_TAGS,
     Registered,
@@ -34,11 +33,10 @@ from perdure.codecs.walk import (
     decode_any,
 )
 from perdure.errors import UnreadableValue, UnsavableValue
-from perdure.names import stable_name
 
 BUILTIN_CODERS: dict[type, tuple[str, Coder]] = {
     **BUILTIN_TYPES,
-    **{cls: (name, subclass_coder(cls, name)) for name, cls in COLLECTIONS.items()},
+    **{cls: (name, subclass_coder(cls)) for name, cls in COLLECTIONS.items()},
 }
 BUILTIN_ENCODERS: dict[type, EncodeFn] = {
     type(None): same,
@@ -59,7 +57,7 @@ class JsonCodec:
         self._declared = declared
         self._lenient = lenient
         self._limited: dict[DeclaredTypes, JsonCodec] = {}
-        self._encoders = Encoders({**BUILTIN_ENCODERS, Opaque: self._encode_opaque}, self._encoder_of)
+        self._encoders = Encoders({**BUILTIN_ENCODERS, Opaque: self._encode_opaque}, self.encoder_of)
         self._decoders = Decoders(BUILTIN_DECODERS, self._decoder_of, opaque if lenient else None)
 
     @cached_property
@@ -93,7 +91,7 @@ class JsonCodec:
             codec = self._limited[declared] = JsonCodec(declared)
         return codec
 
-    def _encoder_of(self, cls: type) -> EncodeFn:
+    def encoder_of(self, cls: type) -> EncodeFn:
         registration = find_registration(cls)
         if registration is not None:
             return registered_coder(registration).encode
@@ -130,9 +128,9 @@ def class_coder(cls: Any) -> Coder:
         case "enum":
             return enum_coder(cls)
         case "exception":
-            return exception_coder(cls, BUILTIN_NAMES.get(cls) or stable_name(cls))
+            return exception_coder(cls)
         case "subclass":
-            return subclass_coder(cls, stable_name(cls))
+            return subclass_coder(cls)
         case "namedtuple":
             return namedtuple_coder(cls)
         case "struct":

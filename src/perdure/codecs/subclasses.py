@@ -10,16 +10,8 @@ from typing import Any
 from perdure.codec import Codec, Tree
 from perdure.codecs.builtin_types import Coder, items_coder, pairs_coder
 from perdure.codecs.fields import Attributes
-from perdure.codecs.types import layout_base
-from perdure.codecs.walk import (
-    Decoders,
-    Encoders,
-    Refusal,
-    decode_any,
-    decode_list,
-    encode_fields,
-    expect,
-)
+from perdure.codecs.types import layout_base, stored_name
+from perdure.codecs.walk import Decoders, Encoders, Refusal, decode_any, decode_list, encode_fields, expect
 from perdure.errors import UnsavableValue, did_you_mean
 from perdure.names import stable_name
 
@@ -49,18 +41,16 @@ def encodable_exception(error: BaseException, codec: Codec) -> BaseException | S
     try:
         codec.encode(error, "error")
     except UnsavableValue:
-        return StoredError(stable_name(type(error)), _message(error))
+        try:
+            message = str(error)
+        except Exception as problem:  # noqa: BLE001 - any error of a user's __str__; the first one matters
+            message = f"(its message cannot be shown: {type(problem).__name__})"
+        return StoredError(stable_name(type(error)), message)
     return error
 
 
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as problem:  # noqa: BLE001 - any error of a user's __str__; the first one matters
-        return f"(its message cannot be shown: {type(problem).__name__})"
-
-
-def exception_coder(cls: type[BaseException], tag: str) -> Coder:
+def exception_coder(cls: type[BaseException]) -> Coder:
+    tag = stored_name(cls)
     base: Any = layout_base(cls)
     attributes = Attributes(cls)
     members = MEMBERS.get(base, ())
@@ -122,11 +112,11 @@ PLAIN: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def subclass_coder(cls: type, tag: str) -> Coder:
+def subclass_coder(cls: type) -> Coder:
     """Reads and writes with the methods of the built-in type, so that overridden ones do not run."""
     base = layout_base(cls)
     make = _scalar_coder if base in PLAIN else pairs_coder if issubclass(base, dict) else items_coder
-    content = make(cls, base, tag, "$")
+    content = make(cls, base, stored_name(cls), "$")
     attributes = Attributes(cls)
 
     def encode(value: Any, walk: Encoders, depth: int) -> Tree:

@@ -130,6 +130,12 @@ def registered_name(name: str) -> Registered | None:
     return _registered_names.get(name)
 
 
+def stored_name(cls: type) -> str:
+    """The name of the class in stored values. `TypeRegistry` decides whether a codec may store them."""
+    registration = find_registration(cls)
+    return registration.name if registration is not None else BUILTIN_NAMES.get(cls) or stable_name(cls)
+
+
 class Declarations:
     """Declared types by name."""
 
@@ -173,12 +179,9 @@ class TypeRegistry:
 
     def name_of(self, cls: type) -> str:
         """The name to store. Raises Refusal for a type that `resolve` would not find again."""
-        registration = find_registration(cls)
-        if registration is not None:
-            return registration.name
-        if cls in BUILTIN_NAMES:
-            return BUILTIN_NAMES[cls]
-        name = stable_name(cls)
+        name = stored_name(cls)
+        if cls in BUILTIN_NAMES or find_registration(cls) is not None:
+            return name
         if kind_of(cls) is None:
             raise no_data_type(cls)
         if not self.lenient and self.resolve(name) is not cls:
@@ -284,15 +287,14 @@ def reachable_types(annotation: object) -> frozenset[type]:
     Not subclasses, nor names that cannot be resolved.
     """
     types: set[type] = set()
-    seen: set[int] = set()
     waiting: list[object] = [annotation]
-    alive: list[object] = []
+    seen: dict[int, object] = {}
+    """By id, which is unique only while the object lives."""
     while waiting:
         part = waiting.pop()
         if id(part) in seen:
             continue
-        seen.add(id(part))
-        alive.append(part)  # an id is unique only while its object lives
+        seen[id(part)] = part
         waiting.extend(_parts(part))
         if isinstance(part, type) and part not in BUILTIN_NAMES and kind_of(part) is not None:
             types.add(part)

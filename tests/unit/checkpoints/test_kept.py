@@ -17,6 +17,7 @@ from perdure.checkpoints.history.retention import (
     LatestOnly,
     Retention,
     RetentionIndex,
+    find_outdated,
 )
 from perdure.records import CheckpointInfo
 
@@ -97,7 +98,7 @@ def test_index_and_policy_over_the_whole_list_prune_the_same_checkpoints(
         info = store.next(previous, iteration)
         if kept is None or not kept.is_current(info, retention, changes):
             kept = RetentionIndex(retention, store.listed(), changes)
-        expected = retention.outdated([*store.listed(), info], info, store.now)
+        expected = find_outdated(retention, [*store.listed(), info], info, store.now)
         prunes, before = kept.add(info)
         assert sorted(prunes) == [info.number for info in expected.checkpoints]
         store.commit(info, prunes)

@@ -10,7 +10,15 @@ import msgspec
 import pytest
 
 from perdure import InMemoryCheckpointStorage, open_store
-from perdure.checkpoints.history.retention import FullHistory, KeepFor, KeepLast, LatestOnly, Retention, as_retention
+from perdure.checkpoints.history.retention import (
+    FullHistory,
+    KeepFor,
+    KeepLast,
+    LatestOnly,
+    Retention,
+    as_retention,
+    find_outdated,
+)
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.records import CheckpointInfo
 from perdure.storages import FileCheckpointStorage, SqliteCheckpointStorage
@@ -33,7 +41,7 @@ def turns(count: int) -> list[CheckpointInfo]:
 
 
 def gone(retention: Retention, infos: Sequence[CheckpointInfo], at: float = 0) -> list[int]:
-    return [info.number for info in retention.outdated(infos, infos[-1], START + at * HOUR).checkpoints]
+    return [info.number for info in find_outdated(retention, infos, infos[-1], START + at * HOUR).checkpoints]
 
 
 def pinned(infos: Sequence[CheckpointInfo], *numbers: int) -> list[CheckpointInfo]:
@@ -45,7 +53,7 @@ BRANCHED = [made(1), made(2, 1, iteration=1), made(3, 2), made(4, 3, iteration=1
 
 
 def test_full_history_prunes_nothing() -> None:
-    assert FullHistory().outdated(BRANCHED, BRANCHED[-1], START + 1000 * HOUR) == ((), 0)
+    assert find_outdated(FullHistory(), BRANCHED, BRANCHED[-1], START + 1000 * HOUR) == ((), 0)
 
 
 def test_latest_only_prunes_all_but_the_head() -> None:
@@ -117,7 +125,7 @@ def test_pinned_checkpoint_of_the_line_counts_among_the_last() -> None:
 
 
 def horizon(retention: Retention, infos: Sequence[CheckpointInfo], at: float = 0) -> int:
-    return retention.outdated(infos, infos[-1], START + at * HOUR).events_before
+    return find_outdated(retention, infos, infos[-1], START + at * HOUR).events_before
 
 
 def test_events_are_pruned_up_to_the_oldest_kept_checkpoint() -> None:

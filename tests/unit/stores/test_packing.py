@@ -21,7 +21,7 @@ def full_commit() -> Commit:
     packed_events = chunker.pack_events(
         [["output", "a", {"data": PROSE[9_000:12_000]}], ["output", "b", PROSE[:9_000]]]
     )
-    events = LoggedEvents(1, 2, packed_events.body, packed_events.refers, packed_events.own)
+    events = LoggedEvents(1, 2, *packed_events)
     return Commit(LEASE, 1, INFO, packed.root, events, chunks=packed.chunks, dropped=["abc.1", "d/+.2"])
 
 

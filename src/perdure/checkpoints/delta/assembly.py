@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.delta.chunk_types import Chunk, looks_like_chunks
-from perdure.checkpoints.delta.chunks import Base, no_chunks
+from perdure.checkpoints.delta.chunks import Base
 from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
 from perdure.errors import DamagedCheckpoint, UnreadableValue
@@ -63,12 +63,12 @@ class Assembly:
         self._unfilled: dict[str, tuple[list[Tree], list[_Reference]]] = {}
         """Those of other chunks, to be filled when they are used for the first time."""
 
-    async def tree(self, root: bytes, what: str) -> tuple[Tree, Base]:
-        """The whole tree, and its chunks. Raises UnreadableValue, whatever the bytes hold, and for a chunk that is
-        missing or does not match its digest."""
+    async def tree(self, root: bytes, what: str) -> tuple[Tree, Base | None]:
+        """The whole tree, and its chunks if it has any. Raises UnreadableValue, whatever the bytes hold, and for a
+        chunk that is missing or does not match its digest."""
         tree = [from_bytes(root, what)]
         if not looks_like_chunks(root):
-            return tree[0], no_chunks
+            return tree[0], None
         try:
             places = find_references(tree)
             wanted = pointers_of(places)
@@ -131,7 +131,11 @@ class Assembly:
         self._sizes[ref] = len(data)
         pointers: Sequence[tuple[Any, int]] = ()
         if depth:
-            pointers = [(child, depth - 1) for child in _children(from_bytes(data, f"chunk {ref}"), ref)]
+            node = from_bytes(data, f"chunk {ref}")
+            children = node.get("$of") if isinstance(node, dict) else None
+            if not isinstance(children, list):
+                raise UnreadableValue(f"chunk {ref}", "it is not a node of a hash tree")
+            pointers = [(child, depth - 1) for child in children]
         elif looks_like_chunks(data):
             value = [from_bytes(data, f"chunk {ref}")]
             places = find_references(value)
@@ -148,8 +152,7 @@ class Assembly:
             data = self._packs[number][digest]
         except KeyError:
             raise UnreadableValue(f"chunk {ref}", f"commit {number} does not hold it") from None
-        if digest_of(data) != digest:
-            raise UnreadableValue(f"chunk {ref}", "its content does not match its digest: it was changed or damaged")
+        verify_chunk(ref, digest, data)
         return data
 
     def _fill(self, places: Iterable[_Reference]) -> None:
@@ -190,11 +193,10 @@ def _link(
     return list(chunks.values()), tuple([chunks[ref] for ref in at_root])
 
 
-def _children(tree: Tree, ref: str) -> list[Any]:
-    children = tree.get("$of") if isinstance(tree, dict) else None
-    if not isinstance(children, list):
-        raise UnreadableValue(f"chunk {ref}", "it is not a node of a hash tree")
-    return children
+def verify_chunk(ref: str, digest: str, data: bytes) -> None:
+    """Raises UnreadableValue."""
+    if digest_of(data) != digest:
+        raise UnreadableValue(f"chunk {ref}", "its content does not match its digest: it was changed or damaged")
 
 
 def _split(ref: Any) -> tuple[str, int]:
@@ -248,7 +250,7 @@ async def read_checkpoint_tree(
     info: CheckpointInfo,
     assembly: Assembly | None = None,
     known: Mapping[str, bytes] | None = None,
-) -> tuple[Tree, Base]:
+) -> tuple[Tree, Base | None]:
     """A whole checkpoint, undecoded. Raises DamagedCheckpoint."""
     own = new_assembly(store, info.thread_id, recalls=True, known=known) if assembly is None else assembly
     try:

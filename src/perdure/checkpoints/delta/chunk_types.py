@@ -68,10 +68,6 @@ class Chunk:
         self.text: str | None = None
         """Its text, if the chunker looks it up by that."""
 
-    @property
-    def ref(self) -> str:
-        return f"{self.digest}.{self.number}"
-
 
 Piece = tuple[bytes, tuple[Chunk, ...]]
 """JSON of a value, and the chunks it refers to."""

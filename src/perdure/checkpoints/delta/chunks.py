@@ -1,7 +1,7 @@
 """Chunks: a checkpoint cut into pieces that later checkpoints of the thread share.
 
 A chunk holds a large text, list or dict of the tree once; a reference replaces it in the tree. A value that is too
-large for one chunk is a hash tree: nodes of a few elements, cut by content (`cutting.py`), and nodes of references
+large for one chunk is a hash tree: nodes of a few elements, cut by content (`chunk_types.py`), and nodes of references
 above them. An append to a list writes the new item, one small node per level, and a root of fixed size.
 
     {"$ref": R}                 the value that the chunk holds
@@ -62,10 +62,6 @@ Base = Callable[[], tuple[Iterable[Chunk], tuple[Chunk, ...]]]
 """All chunks of a checkpoint, and those that its root refers to."""
 
 
-def no_chunks() -> tuple[Iterable[Chunk], tuple[Chunk, ...]]:
-    return (), ()
-
-
 class Packed(msgspec.Struct, frozen=True, gc=False):
     """The new bytes of a checkpoint, for its commit."""
 
@@ -74,16 +70,6 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
     """New chunks, by digest; `pack_events` adds those of the commit's events."""
     dropped: Sequence[str]
     """References of the checkpoint before that this one lacks, by the first characters of their digests."""
-
-
-class PackedEvents(msgspec.Struct, frozen=True, gc=False):
-    """The events of a commit, encoded."""
-
-    body: bytes
-    refers: bool
-    """Whether they refer to chunks that the checkpoint has too."""
-    own: Sequence[str]
-    """Digests of new chunks that only the events refer to."""
 
 
 class Chunker:
@@ -127,17 +113,18 @@ class Chunker:
         self._base = None
         self._chunks = {chunk.digest: chunk for chunk in chunks}
         for chunk in self._chunks.values():
-            for kid in chunk.kids:
-                kid.uses += 1
-        for chunk in self._roots:
-            chunk.uses += 1
+            use(chunk.kids)
+        use(self._roots)
         self.size = sum([chunk.size for chunk in self._chunks.values()])
 
-    def pack_events(self, events: list[Tree]) -> PackedEvents:
-        """Pack the events of the last packed commit; they share the chunks of its checkpoint."""
+    def pack_events(self, events: list[Tree]) -> tuple[bytes, bool, Sequence[str]]:
+        """Pack the events of the last packed commit; they share the chunks of its checkpoint.
+
+        Returns `body`, `refers` and `own` of the `LoggedEvents`.
+        """
         body = _encode(events)
         if len(body) <= SMALL and not looks_like_chunks(body):
-            return PackedEvents(body, False, ())
+            return body, False, ()
         self._load_base()
         before = set(self._new)
         pieces = [self._value(event, None) for event in events]
@@ -146,7 +133,7 @@ class Chunker:
         refers = any(chunk.number != self._number or chunk.digest in before for chunk in walk_chunks(kids))
         use(kids)
         self._drop(kids, [])  # the next checkpoint does not have the chunks of these events
-        return PackedEvents(b"[%b]" % b",".join([inline for inline, _ in pieces]), refers, own)
+        return b"[%b]" % b",".join([inline for inline, _ in pieces]), refers, own
 
     def _chunk(self, data: bytes, kids: tuple[Chunk, ...]) -> Chunk:
         digest = digest_of(data)

@@ -30,14 +30,12 @@ MIN_ITEMS = 16
 """Only lists with more items are worth the bookkeeping."""
 
 
+@dataclass(slots=True)
 class _EncodedList:
-    __slots__ = ("checked", "items", "tree")
-
-    def __init__(self, items: list[Any], tree: list[Tree], checked: int) -> None:
-        self.items = items
-        self.tree = tree
-        self.checked = checked
-        """How many of the items are known to be immutable."""
+    items: list[Any]
+    tree: list[Tree]
+    checked: int
+    """How many of the items are known to be immutable."""
 
 
 class IncrementalEncoder:
@@ -152,9 +150,7 @@ def encode_commit(
     packed = chunker.pack(number, tree, graph)
     logged = None
     if trees:
-        body = chunker.pack_events(trees)
-        counted = (last_seq + 1, len(trees), body.body, body.refers, body.own)
-        logged = LoggedEvents(*counted, number, run_id, timestamp, info)
+        logged = LoggedEvents(last_seq + 1, len(trees), *chunker.pack_events(trees), number, run_id, timestamp, info)
     continues = checkpoint is not None or (logged is not None and logged.refers)
     commit = Commit(
         lease,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -77,8 +78,25 @@ class Branches:
         return shared[-1] if shared else None
 
     def rows(self) -> Iterator[tuple[str, CheckpointInfo | None]]:
-        """The drawing, newest on top: the text left of each checkpoint; None for a line that only joins two."""
-        return _draw_rows(self)
+        """The drawing, newest on top: the text left of each checkpoint; None for a line that only joins two.
+
+        Each branch has its own column, from its newest checkpoint down to the one that it continues from.
+        """
+        branch_of = {info.checkpoint_id: branch for branch in self for info in branch.checkpoints}
+        columns: list[Branch | None] = []
+        infos = [info for branch in self for info in branch.checkpoints]
+        for info in sorted(infos, key=attrgetter("number"), reverse=True):
+            branch = branch_of[info.checkpoint_id]
+            for joining in [each for each in columns if each is not None and each.leaves == info]:
+                yield _draw_joint(columns, columns.index(joining), columns.index(branch)), None
+                columns[columns.index(joining)] = None
+            if branch not in columns:
+                beside = None if branch.leaves is None else branch_of[branch.leaves.checkpoint_id]
+                first = columns.index(beside) + 1 if beside in columns else 0
+                free = next((at for at in range(first, len(columns)) if columns[at] is None), len(columns))
+                columns[free : free + 1] = [branch]
+            drawn = "".join("* " if each is branch else "| " if each is not None else "  " for each in columns)
+            yield drawn.rstrip(), info
 
     def __str__(self) -> str:
         return "\n".join(drawn if info is None else f"{drawn} {_describe(info, self)}" for drawn, info in self.rows())
@@ -125,7 +143,7 @@ def build_branches(thread_id: str, infos: Sequence[CheckpointInfo]) -> Branches:
 def _reach(infos: Sequence[CheckpointInfo], followers: dict[str | None, list[CheckpointInfo]]) -> dict[str, int]:
     """By checkpoint: the number of the newest checkpoint that it leads to."""
     reach: dict[str, int] = {}
-    for info in sorted(infos, key=_number, reverse=True):
+    for info in sorted(infos, key=attrgetter("number"), reverse=True):
         after = followers.get(info.checkpoint_id, ())
         reach[info.checkpoint_id] = max([info.number, *(reach[later.checkpoint_id] for later in after)])
     return reach
@@ -155,34 +173,8 @@ def _link_branches(
     return tuple(sorted(branches, key=lambda each: (not each.leads_to_head, _first_number(each))))
 
 
-def _draw_rows(branches: Branches) -> Iterator[tuple[str, CheckpointInfo | None]]:
-    """Each branch has its own column, from its newest checkpoint down to the one that it continues from."""
-    branch_of = {info.checkpoint_id: branch for branch in branches for info in branch.checkpoints}
-    columns: list[Branch | None] = []
-    for info in sorted((info for branch in branches for info in branch.checkpoints), key=_number, reverse=True):
-        branch = branch_of[info.checkpoint_id]
-        for joining in [each for each in columns if each is not None and each.leaves == info]:
-            yield _draw_joint(columns, columns.index(joining), columns.index(branch)), None
-            columns[columns.index(joining)] = None
-        if branch not in columns:
-            beside = None if branch.leaves is None else branch_of[branch.leaves.checkpoint_id]
-            _put(columns, branch, columns.index(beside) + 1 if beside in columns else 0)
-        drawn = "".join("* " if each is branch else "| " if each is not None else "  " for each in columns)
-        yield drawn.rstrip(), info
-
-
-def _number(info: CheckpointInfo) -> int:
-    return info.number
-
-
 def _first_number(branch: Branch) -> int:
     return branch.checkpoints[0].number
-
-
-def _put(columns: list[Branch | None], branch: Branch, first: int) -> None:
-    """In the first free column to the right of its parent."""
-    free = next((at for at in range(first, len(columns)) if columns[at] is None), len(columns))
-    columns[free : free + 1] = [branch]
 
 
 def _draw_joint(columns: list[Branch | None], source: int, target: int) -> str:

@@ -18,10 +18,9 @@ import msgspec
 from perdure.checkpoints.delta.chunk_types import same_ends
 from perdure.checkpoints.encode import tool_codec
 from perdure.codec import Encoded, Tree
-from perdure.codecs.annotations import annotation_encoder, is_annotation_type
 from perdure.codecs.builtin_types import Opaque, opaque_tree
-from perdure.codecs.json_codec import BUILTIN_ENCODERS, class_coder, registered_coder
-from perdure.codecs.types import TypeRegistry, find_registration
+from perdure.codecs.json_codec import BUILTIN_ENCODERS, JsonCodec
+from perdure.codecs.types import TypeRegistry
 from perdure.codecs.walk import EncodeFn, Encoders, Refusal, encode_fields
 from perdure.errors import UnreadableValue, UnsavableValue
 from perdure.events import WorkflowEvent
@@ -43,44 +42,41 @@ def decode_value(tree: Tree) -> Any:
 
 
 Kind = Literal["added", "removed", "changed"]
-Report = Callable[[str, Kind, Tree, Tree], None]
-"""Called with one path and its old and new values. The path of a removed value is one of the old tree, any other one
-of the new tree."""
 
 
-def compare(old: Tree, new: Tree, old_path: str, new_path: str, report: Report) -> None:
-    """Report the differences, in the order of the paths.
+def compare(old: Tree, new: Tree, old_path: str, new_path: str) -> Iterator[Change]:
+    """The differences, in the order of the paths.
 
-    The reported changes make the new tree out of the old one in three rounds: delete the removed values, the last
-    first; insert the added ones; replace the changed ones.
+    The changes make the new tree out of the old one in three rounds: delete the removed values, the last first; insert
+    the added ones; replace the changed ones.
     """
     before, after = (None, None) if _kind(old) != _kind(new) else (_inside(old), _inside(new))
     if before is None or after is None:
         if _bytes(old) != _bytes(new):
-            report(new_path, "changed", old, new)
+            yield Change(new_path, "changed", old, new)
         return
     for step, item in before.named.items():
         if step in after.named:
-            compare(item, after.named[step], old_path + step, new_path + step, report)
+            yield from compare(item, after.named[step], old_path + step, new_path + step)
         else:
-            report(old_path + step, "removed", item, None)
+            yield Change(old_path + step, "removed", item)
     for step, item in after.named.items():
         if step not in before.named:
-            report(new_path + step, "added", None, item)
-    _compare_items(before.items, after.items, old_path, new_path, report)
-    _compare_members(before.members, after.members, old_path, new_path, report)
+            yield Change(new_path + step, "added", new_tree=item)
+    yield from _compare_items(before.items, after.items, old_path, new_path)
+    yield from _compare_members(before.members, after.members, old_path, new_path)
 
 
-def _compare_items(old: Sequence[Tree], new: Sequence[Tree], old_path: str, new_path: str, report: Report) -> None:
+def _compare_items(old: Sequence[Tree], new: Sequence[Tree], old_path: str, new_path: str) -> Iterator[Change]:
     for old_first, old_end, new_first, new_end in _find_replaced([*map(_bytes, old)], [*map(_bytes, new)]):
         both = min(old_end - old_first, new_end - new_first)
         for at in range(both):
             before, after = f"{old_path}[{old_first + at}]", f"{new_path}[{new_first + at}]"
-            compare(old[old_first + at], new[new_first + at], before, after, report)
+            yield from compare(old[old_first + at], new[new_first + at], before, after)
         for at in range(old_first + both, old_end):
-            report(f"{old_path}[{at}]", "removed", old[at], None)
+            yield Change(f"{old_path}[{at}]", "removed", old[at])
         for at in range(new_first + both, new_end):
-            report(f"{new_path}[{at}]", "added", None, new[at])
+            yield Change(f"{new_path}[{at}]", "added", new_tree=new[at])
 
 
 def _find_replaced(old: list[bytes], new: list[bytes]) -> Iterator[tuple[int, int, int, int]]:
@@ -95,14 +91,14 @@ def _find_replaced(old: list[bytes], new: list[bytes]) -> Iterator[tuple[int, in
             yield first + old_first, first + old_end, first + new_first, first + new_end
 
 
-def _compare_members(old: Sequence[Tree], new: Sequence[Tree], old_path: str, new_path: str, report: Report) -> None:
+def _compare_members(old: Sequence[Tree], new: Sequence[Tree], old_path: str, new_path: str) -> Iterator[Change]:
     before, after = {_bytes(member): member for member in old}, {_bytes(member): member for member in new}
     for key, member in before.items():
         if key not in after:
-            report(f"{old_path}{{{_key(member)}}}", "removed", member, None)
+            yield Change(f"{old_path}{{{_key(member)}}}", "removed", member)
     for key, member in after.items():
         if key not in before:
-            report(f"{new_path}{{{_key(member)}}}", "added", None, member)
+            yield Change(f"{new_path}{{{_key(member)}}}", "added", new_tree=member)
 
 
 def _bytes(tree: Tree) -> bytes:
@@ -154,7 +150,10 @@ def _object(tag: str, tree: dict[str, Tree]) -> _Inside | None:
             named[f".{key}"] = item
     if "$items" not in tree:
         return _Inside(named)
-    cls = _class_of(tag)
+    try:
+        cls = TypeRegistry(lenient=True).resolve(tag)
+    except Refusal:  # its module can no longer be imported
+        cls = None
     if cls is None:  # `$items` may be pairs, items, or members
         return None
     if issubclass(cls, dict):
@@ -162,13 +161,6 @@ def _object(tag: str, tree: dict[str, Tree]) -> _Inside | None:
     if issubclass(cls, set | frozenset):
         return _Inside(named, members=tree["$items"])
     return _Inside(named, items=tree["$items"])
-
-
-def _class_of(tag: str) -> type | None:
-    try:
-        return TypeRegistry(lenient=True).resolve(tag)
-    except Refusal:  # its module can no longer be imported
-        return None
 
 
 def _pairs(pairs: Sequence[tuple[Tree, Tree]]) -> dict[str, Tree]:
@@ -291,14 +283,10 @@ def compare_checkpoints(before: WorkflowCheckpoint, after: WorkflowCheckpoint) -
     if not (before.graph_signature and after.graph_signature):  # then only the hash can differ
         names.append("graph_signature_hash")
     changes: list[Change] = []
-
-    def add(path: str, kind: Kind, old: Tree, new: Tree) -> None:
-        changes.append(Change(path, kind, old, new))
-
     walk = _encoders()
     for name in names:
         old, new = (_tree(getattr(checkpoint, name), name, walk) for checkpoint in (before, after))
-        compare(old, new, name, name, add)
+        changes += compare(old, new, name, name)
     return CheckpointDiff(before.checkpoint_id, after.checkpoint_id, tuple(changes))
 
 
@@ -311,16 +299,11 @@ def _tree(value: object, path: str, walk: Encoders) -> Tree:
 
 def _encoders() -> Encoders:
     """The encoders of the lenient codec. A value that only another serializer can store is compared by its repr."""
-    encode_annotation = annotation_encoder(TypeRegistry(lenient=True))
+    codec = JsonCodec(lenient=True)
 
     def encoder_of(cls: type) -> EncodeFn:
-        registration = find_registration(cls)
-        if registration is not None:
-            return registered_coder(registration).encode
-        if is_annotation_type(cls):
-            return encode_annotation
         try:
-            return class_coder(cls).encode
+            return codec.encoder_of(cls)
         except Refusal:
             return lambda value, walk, depth: {"$type": stable_name(cls), "$value": _repr(value)}
 

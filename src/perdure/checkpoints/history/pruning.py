@@ -147,10 +147,6 @@ class _Rule:
             numbers &= find_older(infos, self.now, self.older_than)
         return select_outdated(infos, head, numbers)
 
-    def is_old(self, thread: ThreadInfo) -> bool:
-        updated_at = parse_time(thread.updated_at)
-        return updated_at is not None and self.older_than is not None and self.now - updated_at > self.older_than
-
 
 async def prune(
     storage: StoreCheckpointStorage,
@@ -174,13 +170,24 @@ async def prune(
     Raises ThreadNotFound for an unknown `thread_id`.
     """
     rule = _check_options(keep_last, older_than, status, whole_threads=whole_threads)
-    threads = await _list_matching(storage, rule, workflow_name, thread_id)
+    async with storage.access("list threads"):
+        threads = await storage.store.threads(workflow_name=workflow_name, thread_id=thread_id)
+        if not threads and thread_id is not None and not await storage.store.threads(thread_id=thread_id):
+            raise ThreadNotFound(thread_id)
+    threads = [thread for thread in threads if rule.states is None or thread.status in rule.states]
     before = 0 if dry_run else await _size_of(storage)
+    delete = _delete_thread if whole_threads else _delete_checkpoints
+    outcome: PrunedThread | SkippedThread | None
     pruned: list[PrunedThread] = []
     skipped: list[SkippedThread] = []
     for done, thread in enumerate(threads, 1):
         started = monotonic()
-        outcome = await _prune_thread(storage, thread, rule, whole_threads=whole_threads, dry_run=dry_run)
+        try:
+            outcome = await delete(storage, thread, rule, dry_run=dry_run)
+        except ThreadBusy as busy:
+            outcome = SkippedThread(thread.thread_id, f"run {busy.run_id!r} owns it")
+        except (DamagedCheckpoint, DamagedStore) as damage:
+            outcome = SkippedThread(thread.thread_id, f"it is damaged: {damage.reason}")
         if isinstance(outcome, PrunedThread):
             pruned.append(outcome)
         elif outcome is not None:
@@ -196,29 +203,6 @@ async def prune(
 async def _size_of(storage: StoreCheckpointStorage) -> int:
     async with storage.access("measure its size"):
         return await storage.store.size()
-
-
-async def _list_matching(
-    storage: StoreCheckpointStorage, rule: _Rule, workflow_name: str | None, thread_id: str | None
-) -> list[ThreadInfo]:
-    store = storage.store
-    async with storage.access("list threads"):
-        threads = await store.threads(workflow_name=workflow_name, thread_id=thread_id)
-        if not threads and thread_id is not None and not await store.threads(thread_id=thread_id):
-            raise ThreadNotFound(thread_id)
-    return [thread for thread in threads if rule.states is None or thread.status in rule.states]
-
-
-async def _prune_thread(
-    storage: StoreCheckpointStorage, thread: ThreadInfo, rule: _Rule, *, whole_threads: bool, dry_run: bool
-) -> PrunedThread | SkippedThread | None:
-    delete = _delete_thread if whole_threads else _delete_checkpoints
-    try:
-        return await delete(storage, thread, rule, dry_run=dry_run)
-    except ThreadBusy as busy:
-        return SkippedThread(thread.thread_id, f"run {busy.run_id!r} owns it")
-    except (DamagedCheckpoint, DamagedStore) as damage:
-        return SkippedThread(thread.thread_id, f"it is damaged: {damage.reason}")
 
 
 async def _delete_checkpoints(
@@ -241,7 +225,8 @@ async def _delete_checkpoints(
 async def _delete_thread(
     storage: StoreCheckpointStorage, thread: ThreadInfo, rule: _Rule, *, dry_run: bool
 ) -> PrunedThread | SkippedThread | None:
-    if not rule.is_old(thread):
+    updated_at = parse_time(thread.updated_at)
+    if updated_at is None or rule.older_than is None or rule.now - updated_at <= rule.older_than:
         return None
     async with storage.access("delete a thread"):
         reason = await _reason_to_stay(storage.store, thread, rule)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any, NamedTuple, TypeAlias
 
 from perdure.records import CheckpointInfo
@@ -28,16 +28,10 @@ class Outdated(NamedTuple):
 class FullHistory:
     """Keeps everything, until the user prunes or deletes it. The default."""
 
-    def outdated(self, infos: Sequence[CheckpointInfo], head: CheckpointInfo, at: datetime | None) -> Outdated:
-        return Outdated()
-
 
 @dataclass(frozen=True)
 class LatestOnly:
     """Keeps the head of a thread: enough to resume it, without checkpoints to go back to."""
-
-    def outdated(self, infos: Sequence[CheckpointInfo], head: CheckpointInfo, at: datetime | None) -> Outdated:
-        return select_outdated(infos, head, find_beyond_last(infos, head, 1))
 
 
 @dataclass(frozen=True)
@@ -48,9 +42,6 @@ class KeepLast:
 
     def __post_init__(self) -> None:
         check_count(self.count, "KeepLast")
-
-    def outdated(self, infos: Sequence[CheckpointInfo], head: CheckpointInfo, at: datetime | None) -> Outdated:
-        return select_outdated(infos, head, find_beyond_last(infos, head, self.count))
 
 
 @dataclass(frozen=True)
@@ -65,12 +56,8 @@ class KeepFor:
         if self.duration <= timedelta(0):
             raise ValueError(f"KeepFor expects a timedelta above zero, got {self.duration!r}. See also LatestOnly().")
 
-    def outdated(self, infos: Sequence[CheckpointInfo], head: CheckpointInfo, at: datetime | None) -> Outdated:
-        return select_outdated(infos, head, find_older(infos, at, self.duration))
-
 
 Retention: TypeAlias = FullHistory | LatestOnly | KeepLast | KeepFor
-"""`outdated` takes the checkpoints of a thread, oldest first, its head among them, and the current time."""
 
 
 def as_retention(argument: Any) -> Retention:
@@ -101,6 +88,21 @@ def check_count(count: object, what: str) -> None:
         raise TypeError(f"{what} expects a number of checkpoints, got {count!r}.")
     if count < 1:
         raise ValueError(f"{what} expects 1 checkpoint or more, got {count!r}: the head of a thread always stays.")
+
+
+def find_outdated(
+    retention: Retention, infos: Sequence[CheckpointInfo], head: CheckpointInfo, now: datetime | None
+) -> Outdated:
+    """`infos`: the checkpoints of a thread, oldest first, its head among them."""
+    if isinstance(retention, FullHistory):
+        return Outdated()
+    if isinstance(retention, KeepFor):
+        return select_outdated(infos, head, find_older(infos, now, retention.duration))
+    return select_outdated(infos, head, find_beyond_last(infos, head, _kept_count(retention)))
+
+
+def _kept_count(retention: Retention) -> int:
+    return retention.count if isinstance(retention, KeepLast) else 1
 
 
 def find_beyond_last(infos: Sequence[CheckpointInfo], head: CheckpointInfo, count: int) -> set[int]:
@@ -219,24 +221,22 @@ class RetentionIndex:
         infos = [each for each in listed if each.checkpoint_id != info.checkpoint_id]  # a saved one replaces it
         infos.append(info)
         self._listed, self._listed_at = None, now
-        numbers = [each.number for each in self._retention.outdated(infos, info, now).checkpoints]
+        numbers = [each.number for each in find_outdated(self._retention, infos, info, now).checkpoints]
         deleted = set(numbers)
         line = line_to(infos, info)
         self._entry = find_entry(line)
         self._numbers.extend(each.number for each in infos if each.number not in deleted and not each.is_pinned)
-        counted = infos if isinstance(self._retention, KeepFor) else line[: self._count]
-        entries = (self._entry_for(each) for each in counted if each.number not in deleted)
-        self._queue = [entry for entry in entries if entry is not None]
-        heapify(self._queue)
+        counted = infos if isinstance(self._retention, KeepFor) else line[: _kept_count(self._retention)]
+        for each in counted:
+            if each.number not in deleted:
+                self._push(each)
         return numbers
 
     def _append(self, info: CheckpointInfo, now: datetime | None) -> list[int]:
         if info.iteration_count == 0 and self._head is not None and self._head.iteration_count:
             self._entry = self._head.number + 1
         self._numbers.append(info.number)
-        entry = self._entry_for(info)
-        if entry is not None:
-            heappush(self._queue, entry)
+        self._push(info)
         deleted = []
         while self._is_over(now):
             _, number, is_pinned = heappop(self._queue)
@@ -245,18 +245,14 @@ class RetentionIndex:
         self._deleted.update(deleted)
         return deleted
 
-    @property
-    def _count(self) -> int:
-        return self._retention.count if isinstance(self._retention, KeepLast) else 1
-
-    def _entry_for(self, info: CheckpointInfo) -> tuple[datetime | int, int, bool] | None:
-        """Its entry in the queue; None for a checkpoint that never is outdated."""
+    def _push(self, info: CheckpointInfo) -> None:
         key = parse_time(info.timestamp) if isinstance(self._retention, KeepFor) else info.number
-        return None if key is None else (key, info.number, info.is_pinned)
+        if key is not None:  # else it never is outdated
+            heappush(self._queue, (key, info.number, info.is_pinned))
 
     def _is_over(self, now: datetime | None) -> bool:
         if not isinstance(self._retention, KeepFor):
-            return len(self._queue) > self._count
+            return len(self._queue) > _kept_count(self._retention)
         if not self._queue or now is None:
             return False
         oldest = self._queue[0][0]

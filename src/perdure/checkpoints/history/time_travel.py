@@ -21,7 +21,7 @@ from perdure.checkpoints.thread import StoredThread
 from perdure.clock import complete
 from perdure.codec import Codec, DeclaredTypes
 from perdure.codecs.builtin_types import Opaque
-from perdure.codecs.types import find_registration
+from perdure.codecs.types import stored_name
 from perdure.errors import (
     CheckpointNotFound,
     InvalidRun,
@@ -34,7 +34,7 @@ from perdure.errors import (
     did_you_mean,
 )
 from perdure.events import WorkflowRunState
-from perdure.names import check_identifier, checkpoint_id_of, new_item_id, new_thread_id, stable_name
+from perdure.names import check_identifier, checkpoint_id_of, new_item_id, new_thread_id
 from perdure.records import CheckpointInfo, Lease, ThreadHeader
 from perdure.store import Store
 
@@ -180,9 +180,12 @@ async def commit_rewind(
     about: Mapping[str, Any] | None,
     load_target: Callable[[], Awaitable[WorkflowCheckpoint]],
 ) -> CheckpointInfo:
-    """Commit the target once more. `about` is the thread's metadata of today. Raises CheckpointNotFound if the target
-    was pruned since it was loaded."""
-    rewound = make_rewind(target, thread.number + 1, about)
+    """Commit the target once more. Deliveries after it get a new epoch, so their idempotency keys differ from the first
+    time. `about` is the thread's metadata of today; None keeps that of the target. Raises CheckpointNotFound if the
+    target was pruned since it was loaded."""
+    number = thread.number + 1
+    counters = msgspec.structs.replace(target.counters, epoch=number)
+    rewound = _successor(target if about is None else with_about(target, about), number=number, counters=counters)
     try:
         await complete(thread.commit(rewound, (), "", rewound.status))
     except ThreadConflict:
@@ -224,13 +227,6 @@ async def commit_cleared(thread: OpenThread) -> tuple[CheckpointInfo, tuple[str,
 def make_fork(source: WorkflowCheckpoint, thread_id: str, state: dict[str, Any]) -> WorkflowCheckpoint:
     """The first checkpoint of a new thread."""
     return _successor(source, thread_id=thread_id, number=1, state=state)
-
-
-def make_rewind(target: WorkflowCheckpoint, number: int, about: Mapping[str, Any] | None = None) -> WorkflowCheckpoint:
-    """The target once more, as this commit of its thread. Deliveries after it get a new epoch, so their idempotency
-    keys differ from the first time. `about` is the thread's metadata of today; None keeps that of the target."""
-    checkpoint = target if about is None else with_about(target, about)
-    return _successor(checkpoint, number=number, counters=msgspec.structs.replace(target.counters, epoch=number))
 
 
 def make_repeat(head: WorkflowCheckpoint, number: int, status: str) -> WorkflowCheckpoint:
@@ -374,18 +370,7 @@ def edit_state(source: WorkflowCheckpoint, update_state: Any, remove_state: Any)
 def _check_type(key: str, stored: object, value: object, checkpoint_id: str) -> None:
     if stored is None or value is None or (type(stored) is float and type(value) is int):
         return
-    expected, actual = _type_name(stored), _type_name(value)
+    parts = (stored, value)
+    expected, actual = (part.type if isinstance(part, Opaque) else stored_name(type(part)) for part in parts)
     if expected != actual:
-        raise WrongStateType(key, _short(expected), _short(actual), checkpoint_id)
-
-
-def _type_name(value: object) -> str:
-    """The name of its type in a store: a value of an undeclared type has no class here."""
-    if isinstance(value, Opaque):
-        return value.type
-    registration = find_registration(type(value))
-    return stable_name(type(value)) if registration is None else registration.name
-
-
-def _short(name: str) -> str:
-    return name.removeprefix("builtins:")
+        raise WrongStateType(key, expected, actual, checkpoint_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from perdure.checkpoints.migration.renaming import rename_types
@@ -44,13 +45,10 @@ class Migrations:
             if self.names.count(name) > 1:
                 raise ValueError(f"Two migrations are called {name!r}. A checkpoint records them by their names.")
 
-    def pending_after(self, applied: Sequence[str]) -> tuple[list[Migration], list[str]]:
-        """(the steps that a checkpoint lacks, why the list does not continue the applied ones)."""
-        pending = [step for step in self.steps if step.name not in applied]
-        count = len(applied)
-        return pending, [] if self.names[:count] == tuple(applied) else self._differences(applied)
-
-    def _differences(self, applied: Sequence[str]) -> list[str]:
+    def find_differences(self, applied: Sequence[str]) -> list[str]:
+        """Why the list does not continue the applied steps; empty if it does."""
+        if self.names[: len(applied)] == tuple(applied):
+            return []
         unknown = [name for name in applied if name not in self.names]
         if unknown:
             return [
@@ -118,8 +116,8 @@ class Migrator:
         applied, renamed = _read_applied(graph)
         if applied == list(self.names):
             return tree
-        pending, differences = self._migrations.pending_after(applied)
-        self._refuse(differences, info.checkpoint_id)
+        pending = [step for step in self._migrations.steps if step.name not in applied]
+        self.refuse(self._migrations.find_differences(applied), info.checkpoint_id)
         tree = _copy(tree)
         for entry in waiting:
             self.catch_up(entry, renamed, applied[-1] if applied else None)
@@ -160,14 +158,8 @@ class Migrator:
         if self._count(to) > count:
             entry.migrated = to
 
-    def check_mark(self, mark: str, where: str, checkpoint_id: str) -> None:
-        """Raises IncompatibleWorkflow if the workflow does not have this migration."""
-        if mark not in self.names:
-            self._refuse(
-                [f"its {where} was written after migration {mark!r}, which is not among the workflow's"], checkpoint_id
-            )
-
-    def _refuse(self, differences: list[str], checkpoint_id: str) -> None:
+    def refuse(self, differences: list[str], checkpoint_id: str) -> None:
+        """Raises IncompatibleWorkflow, unless the caller forces the migration or no difference exists."""
         if differences and not self._force:
             raise IncompatibleWorkflow(checkpoint_id, self._workflow_name, differences)
         self.differences += [difference for difference in differences if difference not in self.differences]
@@ -229,8 +221,6 @@ class Tail:
         self._opened = opened
         self._migrator = migrator
         self.mark = None if migrator is None else migrator.mark
-        self._journal: dict[int, list[StoredWaiting]] | None = None
-        self._inbox: dict[str, StoredWaiting] | None = None
         self.must_rewrite = False
         """Whether the store still has the journal from before the migration."""
 
@@ -239,25 +229,25 @@ class Tail:
         """Whether an entry lacks migrations."""
         if self.mark is None or not (self._opened.journal or self._opened.inbox):
             return False
-        return any(entry.migrated != self.mark for entry in (*self._read_inbox().values(), *self._journal_entries()))
+        return any(entry.migrated != self.mark for entry in (*self._inbox.values(), *self._journal_entries()))
 
     def encode_entry(self, tree: dict[str, Tree]) -> bytes:
         """The body of a journal entry, marked with the last migration of the workflow."""
         return to_bytes(tree if self.mark is None else {**tree, _MIGRATED: self.mark})
 
     def journal(self) -> dict[int, list[Tree]]:
-        return {key: [entry.tree for entry in entries] for key, entries in self._read_journal().items()}
+        return {key: [entry.tree for entry in entries] for key, entries in self._journal.items()}
 
     def inbox(self, codec: Codec, renamed: Sequence[RenamedType]) -> dict[str, Any]:
         """The messages by item id. `renamed`: the renamed types of the head."""
-        return {key: self._decode_message(item, codec, renamed) for key, item in self._read_inbox().items()}
+        return {key: self._decode_message(item, codec, renamed) for key, item in self._inbox.items()}
 
     def migrate(self, tree: Tree, info: CheckpointInfo, codec: Codec) -> Tree:
         """The head's tree for the workflow of today; also migrates the journal and the inbox."""
         if self._migrator is None or self._migrator.is_applied(tree):
             return tree
         waiting = self._journal_entries()
-        after = self._migrator.migrate(tree, info, codec, [*waiting, *self._read_inbox().values()])
+        after = self._migrator.migrate(tree, info, codec, [*waiting, *self._inbox.values()])
         self.must_rewrite = after is not tree and bool(waiting)
         return after
 
@@ -265,41 +255,37 @@ class Tail:
         """The journal entries to store before a migrated head: those of these deliveries stay after its commit, so they
         must match it. Each replaces all entries of its delivery in the store."""
         self.must_rewrite = False
-        journal = self._read_journal()
+        journal = self._journal
         trees = {key: [entry.tree for entry in journal[key]] for key in dict.fromkeys(unsettled) if key in journal}
         return [(key, self.encode_entry({_ENTRIES: entries})) for key, entries in trees.items()]
 
     def _journal_entries(self) -> list[StoredWaiting]:
-        return [entry for entries in self._read_journal().values() for entry in entries]
+        return [entry for entries in self._journal.values() for entry in entries]
 
-    def _read_journal(self) -> dict[int, list[StoredWaiting]]:
-        if self._journal is None:
-            journal: dict[int, list[StoredWaiting]] = {}
-            for entry in self._opened.journal:
-                tree = self._decode_tree(entry.body, "its journal")
-                mark = tree.pop(_MIGRATED, None) if type(tree) is dict else None
-                if type(tree) is dict and _ENTRIES in tree:
-                    journal[entry.delivery_id] = [
-                        StoredWaiting(part, mark, entry.delivery_id) for part in tree[_ENTRIES]
-                    ]
-                else:
-                    journal.setdefault(entry.delivery_id, []).append(StoredWaiting(tree, mark, entry.delivery_id))
-                self._check_mark(mark, "journal")
-            self._journal = journal
-        return self._journal
+    @cached_property
+    def _journal(self) -> dict[int, list[StoredWaiting]]:
+        journal: dict[int, list[StoredWaiting]] = {}
+        for entry in self._opened.journal:
+            tree = self._decode_tree(entry.body, "its journal")
+            mark = tree.pop(_MIGRATED, None) if type(tree) is dict else None
+            if type(tree) is dict and _ENTRIES in tree:
+                journal[entry.delivery_id] = [StoredWaiting(part, mark, entry.delivery_id) for part in tree[_ENTRIES]]
+            else:
+                journal.setdefault(entry.delivery_id, []).append(StoredWaiting(tree, mark, entry.delivery_id))
+            self._check_mark(mark, "journal")
+        return journal
 
-    def _read_inbox(self) -> dict[str, StoredWaiting]:
-        if self._inbox is None:
-            inbox: dict[str, StoredWaiting] = {}
-            for item in self._opened.inbox:
-                if item.kind == MESSAGE:
-                    tree, mark = self._decode_tree(item.body, "its inbox"), None
-                    if type(tree) is dict and _MARKED in tree:
-                        tree, mark = tree["message"], tree[_MARKED]
-                    inbox[item.item_id] = StoredWaiting(tree, mark)
-                    self._check_mark(mark, "inbox")
-            self._inbox = inbox
-        return self._inbox
+    @cached_property
+    def _inbox(self) -> dict[str, StoredWaiting]:
+        inbox: dict[str, StoredWaiting] = {}
+        for item in self._opened.inbox:
+            if item.kind == MESSAGE:
+                tree, mark = self._decode_tree(item.body, "its inbox"), None
+                if type(tree) is dict and _MARKED in tree:
+                    tree, mark = tree["message"], tree[_MARKED]
+                inbox[item.item_id] = StoredWaiting(tree, mark)
+                self._check_mark(mark, "inbox")
+        return inbox
 
     def _decode_message(self, item: StoredWaiting, codec: Codec, renamed: Sequence[RenamedType]) -> Any:
         if self._migrator is not None:
@@ -316,8 +302,9 @@ class Tail:
             raise self._damage_error(error) from error
 
     def _check_mark(self, mark: str | None, where: str) -> None:
-        if self._migrator is not None and mark is not None:
-            self._migrator.check_mark(mark, where, str(self._opened.info))
+        if self._migrator is not None and mark is not None and mark not in self._migrator.names:
+            reason = f"its {where} was written after migration {mark!r}, which is not among the workflow's"
+            self._migrator.refuse([reason], str(self._opened.info))
 
     def _damage_error(self, error: UnreadableValue) -> DamagedCheckpoint:
         head = self._opened.info

@@ -181,12 +181,6 @@ def own_parts(level: dict[str, Tree]) -> list[Tree]:
     return [*parts, *(child["delivery"] for child in level.get("children", ()))]
 
 
-def rename_in_answers(level: dict[str, Tree], whole: Renaming) -> None:
-    """Rename in expired answers: at every level they name the executor by its path from the thread's own workflow."""
-    for answer in level.get("answered", {}).values():
-        answer[2] = whole.path(answer[2])
-
-
 def rename_step(record: dict[str, Tree], old: str, new: str) -> None:
     """Rename in keys: `name digest`, `name = key`, and the same after ` in ` for a step inside of another."""
     pattern = rf"(^| in ){re.escape(old)}(?= (?:= |[0-9a-f]{{16}}(?: |$)))"

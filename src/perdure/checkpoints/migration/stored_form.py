@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from perdure.checkpoints.migration.renaming import (
@@ -14,30 +15,26 @@ from perdure.checkpoints.migration.renaming import (
     own_parts,
     pairs_of,
     records_of,
-    rename_in_answers,
     rename_step,
     rename_type,
     rename_types,
     tagged_values,
 )
 from perdure.codec import Codec, Tree
-from perdure.codecs.types import BUILTIN_NAMES, find_registration
+from perdure.codecs.types import stored_name
 from perdure.errors import did_you_mean
-from perdure.names import stable_name
 from perdure.records import CheckpointInfo
 
 
+@dataclass(slots=True)
 class StoredWaiting:
     """A journal entry or an inbox item, stored beside the head until a commit consumes it."""
 
-    __slots__ = ("delivery_id", "migrated", "tree")
-
-    def __init__(self, tree: Tree, migrated: str | None, delivery_id: int | None = None) -> None:
-        self.tree = tree
-        self.migrated = migrated
-        """The last migration applied to it."""
-        self.delivery_id = delivery_id
-        """The delivery of a journal entry."""
+    tree: Tree
+    migrated: str | None
+    """The last migration applied to it."""
+    delivery_id: int | None = None
+    """The delivery of a journal entry."""
 
 
 class StoredLevel:
@@ -128,10 +125,15 @@ class StoredForm(StoredLevel):
         """
         self._settle()
         parents, executor_id, signature = self._find(old)
-        new_id = self._new_id(old, new, signature)
+        parent = old[: len(old) - len(executor_id)]
+        new_id = new[len(parent) :] if parent and new.startswith(parent) else new
+        if not new_id or new_id in signature["executors"]:
+            reason = "the graph has such an executor already" if new_id else "an id is not empty"
+            raise ValueError(f"{old!r} cannot become {new!r}: {reason}")
         has_inner = executor_id in signature.get("children", {})
         for _, level in levels(self.tree):
-            rename_in_answers(level, _renaming_from((), parents, executor_id, new_id, has_inner))
+            for answer in level.get("answered", {}).values():  # expired ones name it by its whole path
+                answer[2] = _renaming_from((), parents, executor_id, new_id, has_inner).path(answer[2])
         paths = levels_of_deliveries(self.tree)
         for entry in self._waiting:
             path = paths.get(entry.delivery_id) if entry.delivery_id is not None else None
@@ -140,7 +142,10 @@ class StoredForm(StoredLevel):
         for path, level in [*levels(self.tree)]:
             if path == parents[: len(path)]:
                 _renaming_from(path, parents, executor_id, new_id, has_inner).in_level(level)
-        self._rename_in_signature(signature, executor_id, new_id, self._type_today(parents, new_id))
+        today: Any = self._today
+        for parent in parents:
+            today = today.get("children", {}).get(parent, {})
+        self._rename_in_signature(signature, executor_id, new_id, today.get("executors", {}).get(new_id))
 
     def rename_type(self, old: type | str, new: type | str) -> None:
         """Rename a type everywhere: in values, response types, the journal, the inbox, and executors of this class."""
@@ -209,21 +214,6 @@ class StoredForm(StoredLevel):
             signature, rest = children[outer], rest[len(outer) + 1 :]
         return tuple(parents), rest, signature
 
-    def _new_id(self, old: str, new: str, signature: Mapping[str, Any]) -> str:
-        parent = old[: len(old) - len(self._find(old)[1])]
-        new_id = new[len(parent) :] if parent and new.startswith(parent) else new
-        if not new_id or new_id in signature["executors"]:
-            reason = "the graph has such an executor already" if new_id else "an id is not empty"
-            raise ValueError(f"{old!r} cannot become {new!r}: {reason}")
-        return new_id
-
-    def _type_today(self, parents: Path, executor_id: str) -> str | None:
-        signature: Any = self._today
-        for parent in parents:
-            signature = signature.get("children", {}).get(parent, {})
-        name: str | None = signature.get("executors", {}).get(executor_id)
-        return name
-
     def _rename_in_signature(self, signature: dict[str, Any], old: str, new: str, kind: str | None) -> None:
         executors, edges = signature["executors"], []
         for line in signature.get("edges", ()):
@@ -247,10 +237,7 @@ def _renaming_from(path: Path, parents: Path, executor_id: str, new_id: str, has
 
 
 def _type_name(cls: type | str) -> str:
-    if isinstance(cls, str):
-        return cls
-    registration = find_registration(cls)
-    return registration.name if registration is not None else BUILTIN_NAMES.get(cls) or stable_name(cls)
+    return cls if isinstance(cls, str) else stored_name(cls)
 
 
 def _signatures(signature: dict[str, Any]) -> Iterable[dict[str, Any]]:

@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.checkpoints.access import refuse_missing_key, storage_errors
 from perdure.checkpoints.transfer.dump import visible_part
-from perdure.checkpoints.transfer.threads import CommitPages, add_thread, read_header, run_in_thread, write_thread
+from perdure.checkpoints.transfer.threads import add_thread, read_commits, read_header, run_in_thread, write_thread
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadExists
 from perdure.records import Commit, ThreadHeader
 from perdure.store import Store
@@ -63,7 +63,11 @@ async def copy_store(
     has. After an interruption, call it again. The source does not change. It raises errors of the target, and reports
     damaged threads of the source. Each side may be encrypted with its own keys: the copy is encrypted again.
     """
-    _check_storages(source, target)
+    for name, storage in (("source", source), ("target", target)):
+        if not hasattr(storage, "store"):
+            raise TypeError(f"{name} expects a storage of perdure, such as SqliteCheckpointStorage, got {storage!r}.")
+    if _location(source) == _location(target):
+        raise ValueError("source and target are the same store: there is nothing to copy.")
     for storage in (source, target):
         await refuse_missing_key(storage.store)
     if isinstance(thread_ids, str):
@@ -94,14 +98,6 @@ class _Conflict(Exception):
 
 class _Unreadable(Exception):
     """The source cannot read the thread."""
-
-
-def _check_storages(source: object, target: object) -> None:
-    for name, storage in (("source", source), ("target", target)):
-        if not hasattr(storage, "store"):
-            raise TypeError(f"{name} expects a storage of perdure, such as SqliteCheckpointStorage, got {storage!r}.")
-    if _location(source) == _location(target):
-        raise ValueError("source and target are the same store: there is nothing to copy.")
 
 
 def _location(storage: Any) -> object:
@@ -162,25 +158,21 @@ async def _check_same(source: Store, target: Store, thread_id: str) -> None:
     if theirs is None or (theirs.number, theirs.head) != (ours.number, ours.head):
         there = "is deleted" if theirs is None else f"is at commit {theirs.number} with its head at {theirs.head}"
         raise _Conflict(f"it is at commit {ours.number} with its head at {ours.head}, but in the target it {there}")
-    if not ours.number and _waiting_items(theirs) != _waiting_items(ours):
+    waiting = [([*header.inbox], [*header.journal]) for header in (ours, theirs)]
+    if not ours.number and waiting[0] != waiting[1]:
         raise _Conflict("it has no commit, and the target has another inbox or journal of it")
     if await _digest_visible(target, theirs) != digest:
         raise _Conflict(f"the target has another thread of that id, which is at commit {theirs.number} too")
 
 
-def _waiting_items(header: ThreadHeader) -> tuple[list[object], list[object]]:
-    return [*header.inbox], [*header.journal]
-
-
 async def _digest_visible(store: Store, header: ThreadHeader) -> bytes:
     """A digest of the readable content of the thread's commits."""
     digest = sha256()
-    pages = CommitPages(store, header)
 
     def add(commits: Sequence[Commit]) -> None:
         for commit in commits:
             digest.update(visible_part(commit, header))
 
-    while page := await pages.next():
+    async for page in read_commits(store, header):
         await run_in_thread(add, page)
     return digest.digest()

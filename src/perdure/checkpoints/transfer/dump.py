@@ -12,7 +12,7 @@ import os
 from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
-from typing import Annotated, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, field
@@ -50,10 +50,12 @@ class AnyFirstLine(msgspec.Struct):
 
 
 class ThreadLine(msgspec.Struct, tag="perdure thread", tag_field="line", omit_defaults=True):
+    """A `ThreadHeader`, whose fields have the same names."""
+
     version: int
     """Always written: a newer perdure writes a higher one."""
     thread_id: _Id
-    workflow: str
+    workflow_name: str = field(name="workflow")
     number: _Count
     fence: _Count
     status: str
@@ -94,12 +96,12 @@ class CommitLine(msgspec.Struct, tag="commit", tag_field="line", omit_defaults=T
 
 
 class CheckpointPart(msgspec.Struct, omit_defaults=True):
-    """A checkpoint without the fields that equal those of its commit."""
+    """A `CheckpointInfo` without the fields that equal those of its commit."""
 
     checkpoint_id: _Id = field(name="id")
-    workflow: str
-    iteration: _Count
-    previous: str | None = None
+    workflow_name: str = field(name="workflow")
+    iteration_count: _Count = field(name="iteration")
+    previous_checkpoint_id: str | None = field(name="previous", default=None)
     timestamp: str | UnsetType = field(name="at", default=UNSET)
     run_id: str | UnsetType | None = field(name="run", default=UNSET)
     status: str | UnsetType = UNSET
@@ -120,27 +122,17 @@ class EndLine(msgspec.Struct, tag="end", tag_field="line"):
 
 
 def _thread_line(header: ThreadHeader) -> ThreadLine:
-    return ThreadLine(
-        VERSION,
-        header.thread_id,
-        header.workflow_name,
-        header.number,
-        header.fence,
-        header.status,
-        header.updated_at,
-        header.last_seq,
-        header.first_seq,
-        header.head,
-        header.due_at,
-        [
-            RequestPart(each.request_id, each.executor_id, each.asked_at, each.deadline, each.assignee)
-            for each in sorted(header.requests, key=lambda request: request.request_id)
+    parts = {
+        "requests": [
+            msgspec.convert(request, RequestPart, from_attributes=True)
+            for request in sorted(header.requests, key=lambda request: request.request_id)
         ],
-        [(entry.number, entry.delivery_id, Raw(entry.body)) for entry in header.journal],
-        [(item.item_id, item.kind, Raw(item.body)) for item in header.inbox],
-        sorted(header.consumed),
-        sorted(header.pins),
-    )
+        "journal": [(entry.number, entry.delivery_id, Raw(entry.body)) for entry in header.journal],
+        "inbox": [(item.item_id, item.kind, Raw(item.body)) for item in header.inbox],
+        "consumed": sorted(header.consumed),
+        "pins": sorted(header.pins),
+    }
+    return ThreadLine(VERSION, **{**msgspec.structs.asdict(header), **parts})
 
 
 def _commit_line(commit: Commit, header: ThreadHeader) -> CommitLine:
@@ -170,15 +162,15 @@ def _commit_line(commit: Commit, header: ThreadHeader) -> CommitLine:
 
 
 def _checkpoint_part(info: CheckpointInfo, commit: Commit) -> CheckpointPart:
-    return CheckpointPart(
-        info.checkpoint_id,
-        info.workflow_name,
-        info.iteration_count,
-        info.previous_checkpoint_id,
-        UNSET if info.timestamp == commit.timestamp else info.timestamp,
-        UNSET if info.run_id == (commit.run_id or None) else info.run_id,
-        UNSET if info.status == commit.status else info.status,
-    )
+    names = (info.checkpoint_id, info.workflow_name, info.iteration_count, info.previous_checkpoint_id)
+    repeated = _repeated_fields(commit)
+    own = {name: getattr(info, name) for name, value in repeated.items() if getattr(info, name) != value}
+    return CheckpointPart(*names, **own)
+
+
+def _repeated_fields(commit: Commit | CommitLine) -> dict[str, Any]:
+    """The fields of a commit that most checkpoints repeat."""
+    return {"timestamp": commit.timestamp, "run_id": commit.run_id or None, "status": commit.status}
 
 
 def visible_part(commit: Commit, header: ThreadHeader) -> bytes:
@@ -194,64 +186,39 @@ def visible_part(commit: Commit, header: ThreadHeader) -> bytes:
 
 
 def _read_header(line: ThreadLine) -> ThreadHeader:
-    return ThreadHeader(
-        line.thread_id,
-        line.workflow,
-        line.number,
-        line.fence,
-        line.status,
-        line.updated_at,
-        line.last_seq,
-        line.first_seq,
-        line.head,
-        line.due_at,
-        [
-            PendingRequest(
-                line.thread_id, each.request_id, each.executor_id, each.asked_at, each.deadline, each.assignee
-            )
-            for each in line.requests
-        ],
-        [JournalEntry(number, delivery_id, bytes(body)) for number, delivery_id, body in line.journal],
-        [InboxItem(item_id, kind, bytes(body)) for item_id, kind, body in line.inbox],
-        line.consumed,
-        line.pins,
-    )
+    fields = msgspec.structs.asdict(line)
+    del fields["version"]
+    parts = {
+        "requests": [PendingRequest(line.thread_id, *msgspec.structs.astuple(each)) for each in line.requests],
+        "journal": [JournalEntry(number, delivery_id, bytes(body)) for number, delivery_id, body in line.journal],
+        "inbox": [InboxItem(item_id, kind, bytes(body)) for item_id, kind, body in line.inbox],
+    }
+    return ThreadHeader(**{**fields, **parts})
 
 
 def _read_commit(line: CommitLine, thread_id: str, pins: Container[int]) -> Commit:
-    part, info = line.checkpoint, None
-    if part is not None:
-        info = CheckpointInfo(
-            part.checkpoint_id,
-            thread_id,
-            part.workflow,
-            line.number,
-            part.iteration,
-            part.previous,
-            line.timestamp if part.timestamp is UNSET else part.timestamp,
-            (line.run_id or None) if part.run_id is UNSET else part.run_id,
-            line.status if part.status is UNSET else part.status,
-            line.number in pins,
-        )
+    run_id, number, info, events = line.run_id, line.number, None, None
+    if line.checkpoint is not None:
+        fields = _repeated_fields(line)
+        fields |= {key: value for key, value in msgspec.structs.asdict(line.checkpoint).items() if value is not UNSET}
+        info = CheckpointInfo(**fields, thread_id=thread_id, number=number, is_pinned=number in pins)
+    if line.events is not None:
+        part, of_commit = line.events, (number, run_id, line.timestamp, info)
+        events = LoggedEvents(part.first_seq, part.count, bytes(part.body), part.refers, part.own, *of_commit)
     return Commit(
         Lease(thread_id, "", 0),
-        line.number,
+        number,
         info,
         None if line.root == NOTHING else bytes(line.root),
-        None if line.events is None else _read_events(line.events, line, info),
+        events,
         status=line.status,
-        run_id=line.run_id,
+        run_id=run_id,
         timestamp=line.timestamp,
         parent=line.parent,
         chunks={digest: bytes(chunk) for digest, chunk in line.chunks.items()},
         dropped=line.dropped,
         carried=line.carried,
     )
-
-
-def _read_events(events: EventsPart, line: CommitLine, info: CheckpointInfo | None) -> LoggedEvents:
-    of_commit = (line.number, line.run_id, line.timestamp, info)
-    return LoggedEvents(events.first_seq, events.count, bytes(events.body), events.refers, events.own, *of_commit)
 
 
 _first_lines = msgspec.json.Decoder(AnyFirstLine)
@@ -337,7 +304,13 @@ class DumpReader:
             self._verify(data, content, self.header.thread_id)
             line = self._decode(_lines, content)
             if isinstance(line, EndLine):
-                self._check_end(line, digest)
+                if line.commits != self._index - 1:
+                    raise self.error(f"it counts {line.commits} commits, but the file has {self._index - 1}")
+                if line.sha256 != digest:
+                    raise self.error("the lines before it do not match its digest")
+                if self._file.read(1):
+                    raise NoThreadFile(self._name, f"something follows line {self._index + 1}, which is its last")
+                self.digest = digest
                 return
             yield _read_commit(line, self.header.thread_id, pins)
         raise NoThreadFile(self._name, f"it was cut off after line {self._index + 1}")
@@ -345,15 +318,6 @@ class DumpReader:
     def error(self, reason: str) -> NoThreadFile:
         """An error about the last read line."""
         return NoThreadFile(self._name, f"line {self._index + 1} is damaged: {reason}")
-
-    def _check_end(self, line: EndLine, digest: str) -> None:
-        if line.commits != self._index - 1:
-            raise self.error(f"it counts {line.commits} commits, but the file has {self._index - 1}")
-        if line.sha256 != digest:
-            raise self.error("the lines before it do not match its digest")
-        if self._file.read(1):
-            raise NoThreadFile(self._name, f"something follows line {self._index + 1}, which is its last")
-        self.digest = digest
 
     def _content(self, data: bytes) -> bytes:
         if not data.startswith(_START) or len(data) < _AFTER_SUM:

@@ -7,14 +7,13 @@ with the height of its hash tree: a root is complete if its direct references ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from graphlib import TopologicalSorter
 
-from perdure.checkpoints.delta.assembly import find_references, pointers_of
+from perdure.checkpoints.delta.assembly import find_references, pointers_of, verify_chunk
 from perdure.checkpoints.delta.chunk_types import looks_like_chunks
 from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
 from perdure.errors import UnreadableValue
-from perdure.names import digest_of
 from perdure.records import CheckpointInfo, Commit, Damage, LoggedEvents, ThreadHeader
 
 _BROKEN = -1
@@ -151,12 +150,13 @@ class ChunkIndex:
     def add(self, commit: Commit) -> Iterator[str]:
         """Add the chunks of the next commit; yields the problems of damaged ones. A chunk that refers to a damaged
         or deleted one may be unused, so it is not a problem by itself."""
-        waiting: dict[str, tuple[Pointer, ...] | tuple[str, ...]] = {}
+        pointers: dict[str, list[Pointer]] = {}
         nodes: set[str] = set()
         for digest, data in commit.chunks.items():
             ref = f"{digest}.{commit.number}"
             try:
-                tree = _verify_chunk(ref, digest, data)
+                verify_chunk(ref, digest, data)
+                tree = from_bytes(data, f"chunk {ref}")
             except UnreadableValue as error:
                 self._heights[ref], self._broken[ref] = _BROKEN, str(error)
                 yield str(error)
@@ -164,34 +164,20 @@ class ChunkIndex:
             listed = tree.get("$of") if isinstance(tree, dict) else None
             if isinstance(listed, list):
                 nodes.add(ref)
-                waiting[ref] = tuple(child if isinstance(child, str) else "" for child in listed)
+                pointers[ref] = [(child if isinstance(child, str) else "", 0) for child in listed]
             else:
-                waiting[ref] = tuple(_pointers(tree)) if looks_like_chunks(data) else ()
-        for ref in waiting:
-            self._set_height(ref, waiting, nodes)
-
-    def _set_height(self, ref: str, waiting: dict[str, Any], nodes: set[str]) -> None:
-        """Set the height of a chunk, after those of all chunks that it refers to."""
-        stack, entered = [ref], set[str]()
-        while stack:
-            top = stack[-1]
-            if top in self._heights:
-                stack.pop()
+                pointers[ref] = [*_pointers(tree)] if looks_like_chunks(data) else []
+        # No chunk can refer to itself: a reference has the digest of what it refers to.
+        inside = {ref: [child for child, _ in below if child in pointers] for ref, below in pointers.items()}
+        for ref in TopologicalSorter(inside).static_order():
+            if ref in nodes:
+                self._heights[ref] = 1 + min([self._height(ref, child) for child, _ in pointers[ref]], default=0)
                 continue
-            inside = waiting[top] if top in nodes else [child for child, _ in waiting[top]]
-            first = [child for child in inside if child in waiting and child not in self._heights]
-            if first and top not in entered:
-                entered.add(top)
-                stack.extend(first)
-                continue
-            if top in nodes:
-                self._heights[top] = 1 + min([self._height(top, child) for child in inside], default=0)
-            else:
-                problems = (self.find_problem(*pointer) for pointer in waiting[top])
-                problem = next((each for each in problems if each is not None), None)
-                self._heights[top] = 0 if problem is None else _BROKEN
-                if problem is not None:
-                    self._broken[top] = problem
+            problems = (self.find_problem(*pointer) for pointer in pointers[ref])
+            problem = next((each for each in problems if each is not None), None)
+            self._heights[ref] = 0 if problem is None else _BROKEN
+            if problem is not None:
+                self._broken[ref] = problem
 
     def _height(self, node: str, ref: str) -> int:
         height = self._heights.get(ref, _BROKEN)
@@ -221,12 +207,6 @@ class ChunkIndex:
         if stored < height or stored == _BROKEN:
             return self._broken.get(ref, f"chunk {ref} is not the top of a hash tree of height {height}")
         return None
-
-
-def _verify_chunk(ref: str, digest: str, data: bytes) -> Tree:
-    if digest_of(data) != digest:
-        raise UnreadableValue(f"chunk {ref}", "its content does not match its digest: it was changed or damaged")
-    return from_bytes(data, f"chunk {ref}")
 
 
 def _pointers(tree: Tree) -> Iterator[Pointer]:

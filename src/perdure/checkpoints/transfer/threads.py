@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import BinaryIO, TypeVar
 
 import msgspec
@@ -61,10 +62,7 @@ class ThreadFile(msgspec.Struct, frozen=True):
 async def export_thread(
     store: Store, thread_id: str, path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> ExportReport:
-    """Write the thread to a file, which appears once it is complete.
-
-    Raises FileExistsError, ThreadNotFound, DamagedCheckpoint, or ThreadBusy if pruning never pauses.
-    """
+    """`StoreCheckpointStorage.export_thread`."""
     target = os.fspath(path)
     file = _open_beside(target, overwrite=overwrite)
     try:
@@ -73,7 +71,8 @@ async def export_thread(
             await run_in_thread(fsync_file, file.fileno())
         await run_in_thread(_put_in_place, file.name, target, overwrite)
     finally:
-        _remove(file.name)
+        with suppress(FileNotFoundError):  # it was renamed to the target
+            os.unlink(file.name)
     count = len(written.checkpoint_ids)
     return ExportReport(thread_id, target, written.header.number, written.commits, count, written.size)
 
@@ -102,13 +101,6 @@ def _put_in_place(beside: str, target: str, overwrite: bool) -> None:
                 raise _file_exists(target) from None
             os.replace(beside, target)
     fsync_folder(os.path.dirname(os.path.abspath(target)))
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass  # it was renamed to the target
 
 
 def _file_exists(path: str) -> FileExistsError:
@@ -185,8 +177,7 @@ async def _write_moment(store: Store, header: ThreadHeader, file: BinaryIO) -> T
         return writer.end()
 
     writer = await run_in_thread(start)
-    pages = CommitPages(store, header)
-    while page := await pages.next():
+    async for page in read_commits(store, header):
         await run_in_thread(write, page)
     digest = await run_in_thread(end)
     return ThreadFile(header, digest, [*integrity.checkpoints.values()], writer.count, writer.size)
@@ -197,43 +188,33 @@ def _raise_first(damages: Iterable[Damage]) -> None:
         raise DamagedCheckpoint(damage.checkpoint_id or "of its head", damage.reason, damage.thread_id)
 
 
-class CommitPages:
+async def read_commits(
+    store: Store, header: ThreadHeader, on_damage: Callable[[DamagedCheckpoint], None] | None = None
+) -> AsyncIterator[Sequence[Commit]]:
     """The commits of a thread up to its header, in pages of limited size.
 
     `on_damage` gets the error of each commit that the store cannot read; without it the error is raised.
     """
-
-    def __init__(
-        self, store: Store, header: ThreadHeader, on_damage: Callable[[DamagedCheckpoint], None] | None = None
-    ) -> None:
-        self._store = store
-        self._header = header
-        self._on_damage = on_damage
-        self._after = 0
-        self._limit = 8
-
-    async def next(self) -> Sequence[Commit]:
-        """The next page; empty at the end."""
-        while self._after < self._header.number:
-            try:
-                with storage_errors(self._store, "read commits"):
-                    commits = await self._store.commits(self._header.thread_id, after=self._after, limit=self._limit)
-            except DamagedCheckpoint as error:
-                if self._on_damage is None:
-                    raise
-                if self._limit == 1:
-                    self._on_damage(error)
-                    self._after += 1  # a later commit may be the damaged one, which is then reported again
-                self._limit = 1
-                continue
-            page = [commit for commit in commits if commit.number <= self._header.number]
-            if page:
-                self._after = page[-1].number
-                size = sum(map(size_of, page))
-                count = max(1, len(page) * PAGE_BYTES // max(size, 1))
-                self._limit = min(count, 4 * self._limit, MAX_PAGE_COMMITS)
-            return page
-        return ()
+    after, limit = 0, 8
+    while after < header.number:
+        try:
+            with storage_errors(store, "read commits"):
+                commits = await store.commits(header.thread_id, after=after, limit=limit)
+        except DamagedCheckpoint as error:
+            if on_damage is None:
+                raise
+            if limit == 1:
+                on_damage(error)
+                after += 1  # a later commit may be the damaged one, which is then reported again
+            limit = 1
+            continue
+        page = [commit for commit in commits if commit.number <= header.number]
+        if not page:
+            return
+        after = page[-1].number
+        count = max(1, len(page) * PAGE_BYTES // max(sum(map(size_of, page)), 1))
+        limit = min(count, 4 * limit, MAX_PAGE_COMMITS)
+        yield page
 
 
 async def run_in_thread(work: Callable[..., T], *arguments: object) -> T:

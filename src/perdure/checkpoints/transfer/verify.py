@@ -19,9 +19,9 @@ from perdure.checkpoints.feed import decode_events
 from perdure.checkpoints.transfer.integrity import ROW_ERRORS, ThreadIntegrity
 from perdure.checkpoints.transfer.threads import (
     MAX_TRIES,
-    CommitPages,
     is_unchanged,
     list_infos,
+    read_commits,
     read_header,
     run_in_thread,
 )
@@ -87,8 +87,6 @@ def _is_outage(error: Exception) -> bool:
 
 
 class _ThreadCheck:
-    """One check of one thread."""
-
     def __init__(self, store: Store, thread_id: str) -> None:
         self._store = store
         self._thread_id = thread_id
@@ -140,18 +138,14 @@ class _ThreadCheck:
             self.add_error(error)
         header = self._header or _as_listed(threads[0], self._infos)
         integrity = ThreadIntegrity(header)
-        await self._check_commits(header, integrity)
+        async for page in read_commits(store, header, self.add_error):
+            await run_in_thread(self._add_commits, page, header, integrity)
+            for commit in page:
+                await self._check_events(commit)
         self._check_lists(threads[0], header, integrity)
         if self._header is not None:
             self._keep([*integrity.check_header(), *integrity.end()])
             await self._check_pending(threads[0], self._header)
-
-    async def _check_commits(self, header: ThreadHeader, integrity: ThreadIntegrity) -> None:
-        pages = CommitPages(self._store, header, self.add_error)
-        while page := await pages.next():
-            await run_in_thread(self._add_commits, page, header, integrity)
-            for commit in page:
-                await self._check_events(commit)
 
     def _add_commits(self, page: Iterable[Commit], header: ThreadHeader, integrity: ThreadIntegrity) -> None:
         for commit in page:
