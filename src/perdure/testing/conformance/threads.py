@@ -57,6 +57,8 @@ WHOLE: dict[str, Any] = {
     "requests": [make_request("t", "question", 9)],
     "due_at": at(60),
     "status": "WAITING",
+    "prunes": [1],
+    "prunes_events_before": 2,
 }
 """Something for each part of a commit."""
 
@@ -209,6 +211,14 @@ async def parent_ids(store: Store) -> list[str | None]:
     return [info.previous_checkpoint_id for info in await store.infos()]
 
 
+async def pinned_ids(store: Store) -> list[str]:
+    return [info.checkpoint_id for info in await store.infos() if info.is_pinned]
+
+
+async def due_ids(store: Store) -> list[str]:
+    return [info.thread_id for info in await store.due(FAR)]
+
+
 async def thread_ids(store: Store, **filters: Any) -> list[str]:
     return [thread.thread_id for thread in await store.threads(**filters)]
 
@@ -299,6 +309,8 @@ STATE: dict[str, Callable[[Store, str], Awaitable[Any]]] = {
     "threads": lambda store, _: thread_ids(store),
     "requests": lambda store, _: request_ids(store),
     "parents": lambda store, _: parent_ids(store),
+    "due": lambda store, _: due_ids(store),
+    "pins": lambda store, _: pinned_ids(store),
     "head": head_id,
     "events": lambda store, thread_id: first_seqs(store, thread_id=thread_id),
     "chunks": chunk_names,

@@ -18,14 +18,14 @@ class ListsEverybodys(Passing):
         return await super().threads(**{**filters, "prefix": None})
 
 
-@breaks(listing.a_prefix_is_not_a_pattern)
+@breaks(listing.any_prefix_lists_what_begins_with_it)
 class TakesAPrefixForAPattern(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
         pattern = filters.pop("prefix").replace("%", "*").replace("_", "?") + "*"
         return [thread for thread in await super().threads(**filters) if fnmatchcase(thread.thread_id, pattern)]
 
 
-@breaks(listing.limit_and_before_page_backwards_through_the_threads_of_a_prefix)
+@breaks(listing.limit_and_before_page_backwards_through_the_threads)
 class LimitsBeforeItChooses(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
         prefix = filters.pop("prefix", None) or ""
@@ -38,7 +38,7 @@ class ShowsEverybodysRequests(Passing):
         return await super().pending_requests(**{**filters, "prefix": None})
 
 
-@breaks(listing.the_ids_of_threads_are_read_in_pages_of_a_prefix)
+@breaks(listing.every_thread_of_which_something_is_kept_is_named_in_pages)
 class RestartsEachPage(Passing):
     async def thread_ids(self, **filters: Any) -> Sequence[str]:
         if filters.get("prefix"):

@@ -27,8 +27,7 @@ KINDS: dict[str, Any] = {
 
 @breaks(
     damage.a_changed_byte_anywhere_gives_no_other_bytes,
-    damage.a_file_that_was_cut_is_noticed_or_changes_nothing,
-    damage.a_file_that_is_gone_is_noticed_or_changes_nothing,
+    damage.a_file_that_was_cut_or_is_gone_is_noticed_or_changes_nothing,
 )
 class BelievesWhatItReads(Passing):
     """Whatever was done to a thread is a line of its file, and is done again when the store is opened. Nothing proves
@@ -112,7 +111,7 @@ class KeepsHeadsBeside(OnDisk):
         return StoredCheckpoint(infos[0], await asyncio.to_thread(self.beside(thread_id).read_bytes)) if infos else None
 
 
-@breaks(damage.a_damaged_thread_leaves_the_others_usable)
+@breaks(damage.a_damaged_thread_is_found_and_leaves_the_others_usable)
 class IsDamagedAsAWhole(OnDisk):
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
         if damage := await self.inner.check():
@@ -120,7 +119,7 @@ class IsDamagedAsAWhole(OnDisk):
         return await super().head(thread_id)
 
 
-@breaks(damage.a_check_finds_what_is_damaged)
+@breaks(damage.a_damaged_thread_is_found_and_leaves_the_others_usable)
 class ChecksNothing(OnDisk):
     async def check(self) -> Sequence[Damage]:
         return []

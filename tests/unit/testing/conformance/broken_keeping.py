@@ -38,7 +38,7 @@ class FreesAllOfWhatIsPruned(LosesChunks):
         return await super().prune(thread_id, doomed, events_before=events_before)
 
 
-@breaks(retention.a_branch_keeps_what_it_shares_with_what_is_pruned)
+@breaks(retention.pruning_any_part_of_a_tree_leaves_exactly_what_is_needed)
 class ForgetsBranches(LosesChunks):
     """Only the line that leads to the head keeps its chunks."""
 
@@ -87,7 +87,7 @@ class NeverForgets(Passing):
         await super().commit(changed(commit, prunes=()))
 
 
-@breaks(retention.a_head_is_not_pruned_with_a_commit)
+@breaks(retention.what_a_commit_prunes_is_gone_and_all_else_stays)
 class ForgetsItsHead(Passing):
     """Whatever a commit says is to go is gone, the newest included."""
 
@@ -116,7 +116,7 @@ class LosesItsHead(Passing):
         return None if self.has_lost else await super().head(thread_id)
 
 
-@breaks(retention.a_thread_without_any_checkpoint_left_keeps_number_and_events)
+@breaks(retention.when_the_head_is_pruned_the_newest_that_is_left_is_the_head)
 class DeletesEmptyThreads(Passing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         count = await super().prune(thread_id, checkpoint_ids, events_before=events_before)
@@ -125,7 +125,7 @@ class DeletesEmptyThreads(Passing):
         return count
 
 
-@breaks(retention.the_head_of_a_thread_with_an_owner_is_not_pruned)
+@breaks(retention.when_the_head_is_pruned_the_newest_that_is_left_is_the_head)
 class PrunesNothingSilently(Passing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         try:
@@ -199,7 +199,7 @@ class PrunesThePinned(Passing):
         return await super().prune(thread_id, doomed, events_before=events_before)
 
 
-@breaks(pins.a_pinned_checkpoint_is_not_pruned_with_a_commit)
+@breaks(pins.a_pinned_checkpoint_is_not_pruned)
 class ForgetsThePinned(Passing):
     async def commit(self, commit: Commit) -> None:
         for info in await self.inner.infos(thread_id=commit.lease.thread_id):
@@ -208,14 +208,14 @@ class ForgetsThePinned(Passing):
         await super().commit(commit)
 
 
-@breaks(pins.an_unpinned_checkpoint_goes_like_any_other)
+@breaks(pins.an_unpinned_checkpoint_goes_like_any_other_however_often_it_was_pinned)
 class NeverUnpins(Passing):
     async def unpin(self, checkpoint_id: str) -> None:
         if await self.inner.find_checkpoint(checkpoint_id) is None:
             raise CheckpointNotFound(checkpoint_id)
 
 
-@breaks(pins.pinning_needs_no_lease_and_twice_is_once)
+@breaks(pins.an_unpinned_checkpoint_goes_like_any_other_however_often_it_was_pinned)
 class CountsPins(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -231,7 +231,7 @@ class CountsPins(Passing):
             await super().unpin(checkpoint_id)
 
 
-@breaks(pins.a_checkpoint_shows_whether_it_is_pinned)
+@breaks(pins.a_checkpoint_shows_whether_it_is_pinned_and_nothing_else_is_changed)
 class HidesPins(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         return [changed(info, is_pinned=False) for info in await super().infos(**filters)]

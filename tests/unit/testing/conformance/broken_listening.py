@@ -47,7 +47,7 @@ class DelaysSubscribers(Passing):
         yield Slow()
 
 
-@breaks(events.a_thread_with_a_subscriber_has_subscribers)
+@breaks(events.published_bodies_reach_all_subscribers_of_the_thread_in_order)
 class DeniesSubscribers(Passing):
     def has_subscribers(self, thread_id: str) -> bool:
         return False
@@ -66,10 +66,7 @@ class FailsWhenFull(Passing):
         super().publish(thread_id, body)
 
 
-@breaks(
-    events.subscribers_notice_changes_through_another_object,
-    events.subscribers_notice_changes_in_another_process,
-)
+@breaks(events.subscribers_notice_changes_through_another_object, events.subscribers_notice_changes_in_another_process)
 class SubscribesToItself(OnDisk):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -22,10 +22,12 @@ from perdure.testing.conformance.threads import (
     ThreadOwner,
     at,
     chunk,
+    expect_state,
     first_seqs,
     make_events,
     own,
     read_everything,
+    ref,
     save_line,
     save_thread,
 )
@@ -89,12 +91,18 @@ async def events_name_their_commit_run_and_checkpoint(store: Store) -> None:
 @clause
 async def events_of_a_pruned_checkpoint_stay_and_name_none(store: Store) -> None:
     """The events of their commits stay, except those of commits before `events_before`."""
-    await save_line(store, 3, events=1)
+    owner = await save_line(store, 3, events=1)
     before = [(batch.first_seq, batch.count, batch.body, batch.run_id) for batch in await store.events_after("t", 0)]
     await store.prune("t", ["t-1", "t-2"])
     after = await store.events_after("t", 0)
     expect_equal("the events", [(batch.first_seq, batch.count, batch.body, batch.run_id) for batch in after], before)
     expect_equal("their checkpoints", [batch.info and batch.info.checkpoint_id for batch in after], [None, None, "t-3"])
+    await owner.save(drops=["c2"], events=make_events(4, refers=True))
+    await owner.save(drops=["c3"], prunes=[3, 4])
+    await store.prune("t", [])
+    stored = [(batch.first_seq, batch.info) for batch in await store.events_after("t", 0)]
+    expect_equal("the events and their checkpoints", stored, [(seq, None) for seq in (1, 2, 3, 4)])
+    await expect_state(store, "that events refer to", chunks={ref("c3", 3)})
 
 
 async def begins_at_four(store: Store) -> None:
@@ -111,7 +119,10 @@ async def begins_at_four(store: Store) -> None:
 async def events_that_a_commit_prunes_are_gone_and_their_cursors_expire(store: Store) -> None:
     """Delete the events of all commits before this number."""
     owner = await four_commits(store)
-    await owner.note(prunes_events_before=3)
+    for before in (3, 2, 1, 0, 3):  # the first event that is kept does not move back
+        await owner.note(prunes_events_before=before)
+        await begins_at_four(store)
+    expect_equal("how many went", await store.prune("t", [], events_before=2), 0)
     await begins_at_four(store)
     await owner.save(events=1)
     expect_equal("the events after one more", await first_seqs(store, 4), [5, 7])
@@ -158,18 +169,6 @@ async def the_last_event_is_known_without_reading_it(store: Store) -> None:
     expect_equal("that of a copy", await store.last_seq("copy"), 6)
     await store.delete_thread("t")
     expect_equal("that of a thread that is gone", await store.last_seq("t"), 0)
-
-
-@clause
-async def the_first_event_that_is_kept_does_not_move_back(store: Store) -> None:
-    """Delete the events of all commits before this number."""
-    owner = await four_commits(store)
-    await owner.note(prunes_events_before=3)
-    for before in (2, 1, 0, 3):
-        await owner.note(prunes_events_before=before)
-        await begins_at_four(store)
-    expect_equal("how many went", await store.prune("t", [], events_before=2), 0)
-    await begins_at_four(store)
 
 
 @clause
@@ -247,6 +246,7 @@ async def published_bodies_reach_all_subscribers_of_the_thread_in_order(store: S
     """Deliver a body, which is not stored, to the current subscribers of the thread."""
     store.publish("t", b'"before the first subscription"')
     async with store.subscribe("t") as first, store.subscribe("t") as second, store.subscribe("u") as other:
+        expect(store.has_subscribers("t"), "has_subscribers is False, although a subscription is open")
         for body in (b'"a"', b'{"b":1}', b'"c"'):
             store.publish("t", body)
         store.publish("u", b'"of another thread"')
@@ -272,13 +272,6 @@ async def a_subscription_returns_when_its_time_is_up(store: Store) -> None:
             began = time.monotonic()
             expect_equal("the body received of a quiet thread", await subscription.next(seconds), None)
             expect(time.monotonic() - began < seconds + LONG_SECONDS, f"it did not return after {seconds} s")
-
-
-@clause
-async def a_thread_with_a_subscriber_has_subscribers(store: Store) -> None:
-    """Whether the thread may have subscribers: False if `publish` would reach none, True if that is unknown."""
-    async with store.subscribe("t"):
-        expect(store.has_subscribers("t"), "has_subscribers is False, although a subscription is open")
 
 
 @clause

@@ -38,21 +38,10 @@ async def the_journal_is_read_in_the_order_it_was_written(store: Store, owner: T
 
 
 @clause
-async def journal_entries_go_with_the_next_checkpoint(store: Store) -> None:
+async def a_checkpoint_removes_journal_entries_but_for_unsettled_deliveries(store: Store, owner: ThreadOwner) -> None:
     """A checkpoint removes the journal entries of all deliveries except those that it names unsettled"""
-    owner, other = await own(store), await own(store, "other")
-    await owner.save()
-    await owner.record(1)
-    await owner.record(2)
+    other = await own(store, "other")
     await other.record(1, b'"other"')
-    await owner.save()
-    await expect_owner_finds(store, journal=[])
-    await expect_owner_finds(store, "other", journal=[(1, b'"other"')])
-
-
-@clause
-async def journal_entries_of_unsettled_deliveries_stay(store: Store, owner: ThreadOwner) -> None:
-    """A checkpoint removes the journal entries of all deliveries except those that it names unsettled"""
     await owner.save()
     for delivery_id in (1, 2, 1, 3):
         await owner.record(delivery_id, f'"{delivery_id} at 1"'.encode())
@@ -62,6 +51,9 @@ async def journal_entries_of_unsettled_deliveries_stay(store: Store, owner: Thre
     opened = await store.open("t", "run-2", takeover=True)
     expect_equal("the journal", [entry.body for entry in opened.journal], [b'"1 at 1"', b'"1 at 1"', b'"1 at 2"'])
     expect_equal("the head that entries extend", {entry.number for entry in opened.journal}, {3})
+    await (await own(store, takeover=True)).save()
+    await expect_owner_finds(store, journal=[])
+    await expect_owner_finds(store, "other", journal=[(1, b'"other"')])
 
 
 async def request_times(store: Store) -> list[tuple[str, datetime]]:
@@ -71,39 +63,40 @@ async def request_times(store: Store) -> list[tuple[str, datetime]]:
 @clause
 async def requests_are_listed_with_those_that_wait_longest_first(store: Store) -> None:
     """Requests that wait for an answer, across threads, the oldest first."""
-    await save_thread(store, "b", requests=[make_request("b", "late", 30), make_request("b", "early", 10)])
+    early = make_request("b", "early/1", 10.000001, deadline=at(99.5), assignee="ann@example.com")
+    await save_thread(store, "b", requests=[make_request("b", "late", 30), early], workflow_name="naïve")
     await save_thread(store, "a", requests=[make_request("a", "middle", 20)], workflow_name="other")
-    expect_equal("all", await pending(store), [("b", "early"), ("a", "middle"), ("b", "late")])
-    expect_equal("the first two", await pending(store, limit=2), [("b", "early"), ("a", "middle")])
+    of_all = [("b", "early/1"), ("a", "middle"), ("b", "late")]
+    expect_equal("all", await pending(store), of_all)
+    expect_equal("the first two", await pending(store, limit=2), of_all[:2])
     expect_equal("none", await pending(store, limit=0), [])
-    expect_equal("those of a thread", await pending(store, thread_id="b"), [("b", "early"), ("b", "late")])
-    expect_equal("those of a workflow", await pending(store, workflow_name="other"), [("a", "middle")])
+    expect_equal("those of a thread", await pending(store, thread_id="b"), of_all[::2])
+    expect_equal("those of a workflow", await pending(store, workflow_name="other"), of_all[1:2])
     expect_equal("those of no thread", await pending(store, thread_id="none"), [])
+    listed = msgspec.structs.replace(early, workflow_name="naïve")
+    expect_equal("the first, with all its fields", await store.pending_requests(limit=1), [listed])
 
 
 @clause
-async def a_request_is_listed_with_all_its_fields(store: Store) -> None:
-    """Requests that wait for an answer, across threads, the oldest first."""
-    request = make_request("t", "q/1", 1.000001, deadline=at(99.5), assignee="ann@example.com")
-    await save_thread(store, "t", requests=[request], workflow_name="naïve")
-    listed = msgspec.structs.replace(request, workflow_name="naïve")
-    expect_equal("the request", expect_one("the requests", await store.pending_requests()), listed)
-
-
-@clause
-async def a_commit_replaces_the_pending_requests_or_leaves_them(store: Store, owner: ThreadOwner) -> None:
+async def a_commit_replaces_the_pending_requests_of_its_thread_or_leaves_them(store: Store, owner: ThreadOwner) -> None:
     """All pending requests; None if they did not change."""
+    await save_thread(store, "other", requests=[make_request("other", "second", 20)])
     await owner.save(requests=[make_request("t", "first", 1), make_request("t", "gone", 1)])
     await owner.save(requests=[make_request("t", "first", 2), make_request("t", "second", 2)])
     await owner.note(status="FAILED")
     await owner.save()
-    expect_equal("what is pending since when", await request_times(store), [("first", at(1)), ("second", at(2))])
+    expected = [("first", at(1)), ("second", at(2)), ("second", at(20))]
+    expect_equal("what is pending since when", await request_times(store), expected)
     await owner.save(requests=[make_request("t", "second", 9)])
     await owner.save(requests=[make_request("t", "first", 4), make_request("t", "second", 9)])
-    expected = [("second", at(2)), ("first", at(4))]
+    await owner.save()
+    await store.prune("t", ["t-6"])
+    expected = [("second", at(2)), ("first", at(4)), ("second", at(20))]
     expect_equal("what is pending after one was asked again", await request_times(store), expected)
     await owner.note(requests=[])
-    await expect_state(store, "after all were answered", requests=[])
+    expect_equal("what is pending after all were answered", await pending(store), [("other", "second")])
+    await store.prune("other", ["other-1"])
+    await expect_state(store, "after the head is pruned", requests=[])
 
 
 async def due(store: Store, seconds: float, limit: int | None = None) -> list[str]:
@@ -159,32 +152,20 @@ async def what_is_posted_is_read_in_order_until_a_commit_consumes_it(store: Stor
 
 
 @clause
-async def an_item_posted_twice_is_one_the_first(store: Store) -> None:
+async def an_item_is_delivered_once_however_often_it_is_posted(store: Store) -> None:
     """Needs no lease; posting one `item_id` again has no effect."""
     await store.post("t", "item", "message", b'"first"')
     await store.post("t", "item", "cancel", b'"second"')
     await expect_owner_finds(store, inbox=[("item", "message", b'"first"')])
-
-
-@clause
-async def an_item_posted_again_after_it_was_consumed_is_not_delivered_again(store: Store) -> None:
-    """Needs no lease; posting one `item_id` again has no effect."""
-    await store.post("t", "item", "message", b'"first"')
-    await (await own(store)).save(consumed=["item"])
-    await store.post("t", "item", "message", b'"again"')
-    await expect_state(store, inbox=[])
-
-
-@clause
-async def an_item_stays_consumed_when_its_commit_is_pruned(store: Store) -> None:
-    """Needs no lease; posting one `item_id` again has no effect."""
-    await store.post("t", "item", "message", b"1")
     owner = await own(store)
     await owner.save(consumed=["item"])
+    await store.post("t", "item", "message", b'"again"')
+    await expect_state(store, "after it was consumed", inbox=[])
+    owner = await own(store)
     await owner.save()
     await store.prune("t", ["t-1"])
-    await store.post("t", "item", "message", b"2")
-    await expect_state(store, inbox=[])
+    await store.post("t", "item", "message", b'"after its commit is pruned"')
+    await expect_state(store, "after its commit is pruned", inbox=[])
 
 
 @clause
@@ -211,27 +192,3 @@ async def many_posts_at_once_are_all_kept(store: Store) -> None:
     await run_together(*(store.post("t", f"item {index % 15}", "message", b"1") for index in range(30)))
     item_ids = sorted(item for item, _, _ in (await read_as_owner(store))["inbox"])
     expect_equal("the inbox", item_ids, sorted(f"item {index}" for index in range(15)))
-
-
-@clause
-async def requests_belong_to_their_thread_and_stay_with_its_head(store: Store) -> None:
-    """All pending requests; None if they did not change."""
-    for name in "abc":
-        await save_thread(store, name, requests=[make_request(name, "same", 1)])
-    owner = await own(store, "a")
-    await owner.save(requests=[])
-    expect_equal("those of two threads after one was answered", await pending(store), [("b", "same"), ("c", "same")])
-    owner = await own(store, "b")
-    await owner.save()
-    await store.prune("b", ["b-1"])
-    await store.prune("c", ["c-1"])
-    expect_equal("those of a head whose parent is pruned", await pending(store), [("b", "same")])
-
-
-@clause
-async def a_commit_without_a_checkpoint_settles_no_delivery(store: Store, owner: ThreadOwner) -> None:
-    """a commit without a checkpoint keeps them all"""
-    await owner.save()
-    await owner.record(1)
-    await owner.note(unsettled=[7])
-    await expect_state(store, journal=[1])
