@@ -52,7 +52,7 @@ class TakesNoStatusForAny(Passing):
         return await super().threads(**{**filters, "statuses": filters.get("statuses") or None})
 
 
-@breaks(events.the_last_event_is_known_without_reading_it)
+@breaks(events.the_last_event_is_known_also_when_all_are_pruned)
 class CountsWhatIsKept(Passing):
     async def last_seq(self, thread_id: str) -> int:
         kept = await self.inner.events_after(thread_id, None)

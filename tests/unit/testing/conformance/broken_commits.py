@@ -15,7 +15,7 @@ from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.errors import ThreadConflict
 from perdure.records import Commit, JournalEntry, Lease, OpenedThread, PendingRequest, StoredCheckpoint, ThreadInfo
-from perdure.testing.conformance.clauses import commits, journal, values
+from perdure.testing.conformance.clauses import commits, journal, listing, values
 from perdure.testing.conformance.threads import FAR
 
 
@@ -167,7 +167,7 @@ class IsDueTooEarly(Passing):
         return await super().due(FAR, limit)
 
 
-@breaks(journal.each_checkpoint_sets_when_its_thread_is_due)
+@breaks(journal.threads_are_due_at_their_time_with_the_most_overdue_first)
 class KeepsTheFirstTimer(Passing):
     async def commit(self, commit: Commit) -> None:
         threads = await self.inner.threads(thread_id=commit.lease.thread_id)
@@ -236,7 +236,7 @@ class ForgetsTheConsumedWithTheirCommit(RemembersWhatWasConsumed):
         await super().post(thread_id, item_id + again, kind, body)
 
 
-@breaks(journal.posting_needs_no_lease_and_disturbs_no_owner)
+@breaks(journal.an_item_is_delivered_once_however_often_it_is_posted)
 class PostsAsAnOwner(Passing):
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         opened = await self.inner.open(thread_id, "posting", takeover=True)
@@ -244,7 +244,7 @@ class PostsAsAnOwner(Passing):
         await self.inner.release(opened.lease)
 
 
-@breaks(journal.a_thread_that_was_only_posted_to_is_not_listed)
+@breaks(listing.threads_are_listed_with_those_that_moved_last_at_the_end)
 class ListsWhatWasPostedTo(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -258,7 +258,7 @@ class ListsWhatWasPostedTo(Passing):
         return [*await super().threads(**filters), *(ThreadInfo(thread_id, "", 0, "", "") for thread_id in self.posted)]
 
 
-@breaks(journal.many_posts_at_once_are_all_kept)
+@breaks(journal.what_is_posted_is_read_in_order_until_a_commit_consumes_it)
 class LosesPostsThatMeet(Passing):
     is_posting = False
 

@@ -192,7 +192,7 @@ class PrunesCheckpointsWithTheirEvents(Passing):
         await super().commit(changed(commit, prunes=range(1, commit.prunes_events_before)))
 
 
-@breaks(events.a_log_begins_where_it_does_in_a_copy_and_at_one_in_a_new_thread)
+@breaks(events.a_pruned_log_begins_where_it_does_in_a_copy_and_at_one_in_a_new_thread)
 class CopiesNeverExpire(Passing):
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         return await super().events_after(thread_id, None if thread_id == "copy" else seq)
@@ -326,7 +326,7 @@ class ClaimsWhatItReadsOut(Passing):
 # ---------------------------------------------------------------- closing, checking, and others
 
 
-@breaks(concurrency.closing_while_others_write_loses_nothing)
+@breaks(concurrency.many_threads_move_at_once_while_the_store_is_closed_and_none_disturbs_another)
 class DropsWhatIsWrittenWhileItCloses(Passing):
     is_closed = False
 

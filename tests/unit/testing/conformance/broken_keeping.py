@@ -12,7 +12,7 @@ from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.errors import CheckpointNotFound, ThreadBusy
 from perdure.records import CheckpointInfo, Commit, StoredCheckpoint, ThreadInfo
-from perdure.testing.conformance.clauses import pins, retention
+from perdure.testing.conformance.clauses import damage, pins, retention
 
 
 class LosesChunks(Passing):
@@ -134,7 +134,7 @@ class PrunesNothingSilently(Passing):
             return 0
 
 
-@breaks(retention.pruning_unknown_checkpoints_changes_nothing)
+@breaks(retention.what_another_checkpoint_needs_stays_and_what_none_needs_goes)
 class CountsWhatWasNamed(Passing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         doomed = list(checkpoint_ids)
@@ -165,7 +165,7 @@ class FollowsTheGone(Passing):
         return [changed(info, previous_checkpoint_id=self.followed[info.checkpoint_id]) for info in infos]
 
 
-@breaks(retention.pruning_leaves_other_threads_and_the_order_of_commits_alone)
+@breaks(retention.what_another_checkpoint_needs_stays_and_what_none_needs_goes)
 class MovesWhatItPrunes(Passing):
     pruned = ""
 
@@ -177,7 +177,7 @@ class MovesWhatItPrunes(Passing):
         return sorted(await super().threads(**filters), key=lambda thread: thread.thread_id == self.pruned)
 
 
-@breaks(retention.what_is_pruned_is_given_back)
+@breaks(damage.its_size_follows_what_it_keeps)
 class NeverShrinks(Passing):
     largest = 0
 

@@ -66,7 +66,10 @@ class FailsWhenFull(Passing):
         super().publish(thread_id, body)
 
 
-@breaks(events.subscribers_notice_changes_through_another_object, events.subscribers_notice_changes_in_another_process)
+@breaks(
+    events.subscribers_notice_changes_through_another_object,
+    events.subscribers_notice_changes_in_another_process,
+)
 class SubscribesToItself(OnDisk):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

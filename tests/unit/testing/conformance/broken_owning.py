@@ -11,7 +11,7 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.records import CheckpointInfo, Commit, Damage, JournalEntry, Lease, OpenedThread
-from perdure.testing.conformance.clauses import damage, owning
+from perdure.testing.conformance.clauses import concurrency, damage, owning
 
 
 def changed(thing: Any, **parts: Any) -> Any:
@@ -62,7 +62,7 @@ class ReleasesAllWhenClosed(KnowsTheNewest):
             await self.inner.release(lease)
 
 
-@breaks(damage.what_was_written_is_there_for_the_next_object)
+@breaks(concurrency.what_one_object_wrote_another_sees_at_once)
 class LivesInOneObject(Passing):
     """It is said to be shared, and is not."""
 
@@ -197,8 +197,7 @@ class BelievesAnyOwner(KnowsTheNewest):
 
 
 @breaks(
-    owning.a_takeover_through_another_object_fences_the_old_owner_out,
-    owning.a_takeover_in_another_process_fences_the_old_owner_out,
+    concurrency.two_objects_have_one_owner_between_them, owning.a_takeover_in_another_process_fences_the_old_owner_out
 )
 class KnowsOnlyItsOwnFences(OnDisk):
     """Each object thinks that what it was given last is the newest."""

@@ -144,7 +144,7 @@ class KeepsAllEvents(Passing):
         await super().commit(changed(commit, prunes_events_before=0))
 
 
-@breaks(events.events_before_a_prune_are_gone_and_their_cursors_expire)
+@breaks(events.a_pruned_log_begins_where_it_does_in_a_copy_and_at_one_in_a_new_thread)
 class GoesOnFromAnExpiredCursor(Passing):
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         try:
@@ -153,7 +153,7 @@ class GoesOnFromAnExpiredCursor(Passing):
             return await super().events_after(thread_id, None)
 
 
-@breaks(events.a_log_whose_events_are_all_pruned_continues_its_numbers)
+@breaks(events.the_last_event_is_known_also_when_all_are_pruned)
 class RestartsEventNumbers(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened = await super().open(thread_id, owner, takeover=takeover)
@@ -197,7 +197,7 @@ class DeletesTheirQuestionsToo(Passing):
         return [] if self.was_deleted else await super().pending_requests(**filters)
 
 
-@breaks(copies.a_thread_with_an_owner_is_not_deleted)
+@breaks(copies.a_thread_with_an_owner_or_that_is_not_as_it_was_is_not_deleted)
 class DeletesWhatIsOwned(Passing):
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
         opened = await self.inner.open(thread_id, "deleting", takeover=True)
@@ -205,7 +205,7 @@ class DeletesWhatIsOwned(Passing):
         return await super().delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
 
 
-@breaks(copies.a_thread_that_moved_or_waits_is_not_deleted_as_unmoved)
+@breaks(copies.a_thread_with_an_owner_or_that_is_not_as_it_was_is_not_deleted)
 class DeletesWhatHasMoved(Passing):
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
         return await super().delete_thread(thread_id)

@@ -30,6 +30,7 @@ from perdure.testing.conformance.threads import (
     read_as_owner,
     read_everything,
     ref,
+    save_full_thread,
     save_line,
     save_thread,
     thread_ids,
@@ -44,10 +45,10 @@ async def five_commits(store: Store, thread_id: str) -> None:
 
 
 @clause
-async def many_threads_move_at_once_and_none_disturbs_another(store: Store) -> None:
+async def many_threads_move_at_once_while_the_store_is_closed_and_none_disturbs_another(store: Store) -> None:
     """Each method is one atomic step"""
     names = [f"t{index}" for index in range(12)]
-    await run_together(*(five_commits(store, name) for name in names))
+    await run_together(store.close(), *(five_commits(store, name) for name in names), store.close())
     expect_equal("the threads", sorted(await thread_ids(store)), sorted(names))
     for name in names:
         numbers = [info.number for info in await store.infos(thread_id=name)]
@@ -56,23 +57,17 @@ async def many_threads_move_at_once_and_none_disturbs_another(store: Store) -> N
 
 
 @clause
-async def one_of_many_concurrent_opens_succeeds(store: Store) -> None:
-    """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
-    tried = await asyncio.gather(*(store.open("t", f"run-{index}") for index in range(10)), return_exceptions=True)
+async def one_of_many_concurrent_opens_and_commits_succeeds(store: Store, owner: ThreadOwner) -> None:
+    """Each method is one atomic step"""
+    tried = await asyncio.gather(*(store.open("u", f"run-{index}") for index in range(10)), return_exceptions=True)
     won = [outcome for outcome in tried if not isinstance(outcome, BaseException)]
     expect_equal("how many got it", len(won), 1)
     expect_equal("what the others got", {type(outcome) for outcome in tried if outcome not in won}, {ThreadBusy})
-
-
-@clause
-async def one_of_many_concurrent_commits_succeeds(store: Store, owner: ThreadOwner) -> None:
-    """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
-    then nothing is stored."""
     commits = [owner.checkpoint(f"c{index}", events=1) for index in range(10)]
-    tried = await asyncio.gather(*(store.commit(commit) for commit in commits), return_exceptions=True)
-    expect_equal("how many were written", sum(outcome is None for outcome in tried), 1)
-    expect_equal("how many were refused", sum(isinstance(outcome, ThreadConflict) for outcome in tried), 9)
-    await expect_state(store, checkpoints=[f"c{tried.index(None)}"], events=[1])
+    outcomes = await asyncio.gather(*(store.commit(commit) for commit in commits), return_exceptions=True)
+    expect_equal("how many were written", sum(outcome is None for outcome in outcomes), 1)
+    expect_equal("how many were refused", sum(isinstance(outcome, ThreadConflict) for outcome in outcomes), 9)
+    await expect_state(store, checkpoints=[f"c{outcomes.index(None)}"], events=[1])
 
 
 @clause
@@ -97,11 +92,11 @@ async def pruning_while_others_commit_breaks_nothing(store: Store, owner: Thread
 
 
 @clause_with(Needs.TWO_OBJECTS)
-async def what_one_object_wrote_another_sees_at_once(store: Store, second: Store) -> None:
+async def what_one_object_wrote_another_sees_at_once(place: TrialLocation, store: Store, second: Store) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
 
-    async def expect_same(when: str) -> None:
-        expect_equal(f"what the second sees {when}", await read_everything(second), await read_everything(store))
+    async def expect_same(when: str, other: Store = second) -> None:
+        expect_equal(f"what the second sees {when}", await read_everything(other), await read_everything(store))
 
     await expect_same("while both are empty")
     for turn, writer in enumerate([store, second, store]):
@@ -116,6 +111,13 @@ async def what_one_object_wrote_another_sees_at_once(store: Store, second: Store
     await expect_same("after a prune, a copy and a deletion")
     await expect_state(store, threads=["u1", "t", "u2", "copy"])
     await expect_state(second, inbox=["item 0", "item 1", "item 2"])
+    await save_full_thread(store, "full")
+    before, within = await read_everything(store), await read_as_owner(store, "full")
+    await store.close()
+    await second.close()
+    third = place.another()
+    expect_equal("what can be read by the next", await read_everything(third), before)
+    expect_equal("what an owner finds", await read_as_owner(third, "full"), within)
 
 
 @clause_with(Needs.TWO_OBJECTS)
@@ -129,7 +131,13 @@ async def two_objects_have_one_owner_between_them(store: Store, second: Store) -
     owner.store = second
     await owner.save()  # a lease is worth the same in both
     await owner.release()
-    expect_equal("the number", (await own(store, owner="run-2")).number, 2)
+    old = await own(store, owner="run-2")
+    expect_equal("the number", old.number, 2)
+    new = await own(second, owner="run-3", takeover=True)
+    await expect_raises(ThreadConflict, old.save(), "a commit with a fence that is old, as another object knows")
+    await expect_raises(ThreadConflict, old.record(1), "a journal entry with a fence that is old, as another one knows")
+    await new.save("new")
+    await expect_state(store, checkpoints=["t-1", "t-2", "new"])
 
 
 @clause_with(Needs.PROCESSES)
@@ -168,14 +176,6 @@ async def one_of_two_processes_that_open_or_write_at_once_succeeds(place: TrialL
         won = "ab"[saving.index(["done", 1])]
         expect_equal("what was written", await checkpoint_ids(place.store, thread_id=f"t{turn}"), [f"{won}{turn}"])
     await expect_state(place.store, "beside those of a commit that was refused", thread_id="t0", events=[1])
-
-
-@clause
-async def closing_while_others_write_loses_nothing(store: Store) -> None:
-    """Close files and connections. Idempotent; a later call opens them again."""
-    threads = (five_commits(store, f"t{index}") for index in range(4))
-    await run_together(store.close(), *threads, store.close())
-    expect_equal("the checkpoints", len(await checkpoint_ids(store)), 20)
 
 
 @clause_with(Needs.TWO_OBJECTS)

@@ -26,8 +26,6 @@ from perdure.testing.conformance.threads import (
     expect_state,
     expect_unchanged,
     own,
-    read_as_owner,
-    read_everything,
     save_full_thread,
     save_thread,
 )
@@ -250,19 +248,6 @@ async def a_closed_store_opens_itself_again_with_the_same_owners(store: Store) -
     await expect_state(store, checkpoints=["t-1", "t-2", "t-4", "t-5", "u-1"])
 
 
-@clause_with(Needs.TWO_OBJECTS)
-async def what_was_written_is_there_for_the_next_object(place: TrialLocation) -> None:
-    """When it returns, its effect is as durable as the store makes anything."""
-    first = place.store
-    await save_full_thread(first)
-    await first.pin("t-2")
-    before, within = await read_everything(first), await read_as_owner(first)
-    await first.close()
-    second = place.another()
-    expect_equal("what can be read by the next", await read_everything(second), before)
-    expect_equal("what an owner finds", await read_as_owner(second), within)
-
-
 @clause
 async def a_check_of_a_sound_store_finds_and_changes_nothing(store: Store) -> None:
     """All damage that the store can detect by itself."""
@@ -293,10 +278,16 @@ async def its_size_follows_what_it_keeps(store: Store) -> None:
     expect(small > empty, f"it took {empty} bytes when it was empty, and {small} with three checkpoints in it")
     await store.close()
     small = await store.size()
-    await save_thread(store, "t", brings=[f"{number} " + "x" * 200_000 for number in range(5)])
+    owner = await own(store)
+    for number in range(1, 6):
+        await owner.save(brings=[f"{number} " + "x" * 200_000], drops=[f"{number - 1} " + "x" * 200_000])
     await store.close()
     large = await store.size()
     expect(large > small, f"it took {small} bytes, and {large} with a thread of 1 MB, when closed")
+    await store.prune("t", [f"t-{number}" for number in range(1, 5)])
+    after = await store.size()
+    expect(after < large * 0.6, f"it took {large} bytes, and {after} after four of five checkpoints were pruned")
+    await owner.release()
     await store.delete_thread("t")
     after = await store.size()
     expect(after < small + (large - small) / 2, f"it took {small}, then {large} bytes, and {after} without that thread")

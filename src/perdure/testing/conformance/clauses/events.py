@@ -129,30 +129,7 @@ async def events_that_a_commit_prunes_are_gone_and_their_cursors_expire(store: S
 
 
 @clause
-async def events_before_a_prune_are_gone_and_their_cursors_expire(store: Store) -> None:
-    """Raises CursorExpired if the event after `seq` was pruned."""
-    await four_commits(store)
-    await store.prune("t", [], events_before=3)
-    await begins_at_four(store)
-
-
-@clause
-async def a_log_whose_events_are_all_pruned_continues_its_numbers(store: Store) -> None:
-    """Raises CursorExpired if the event after `seq` was pruned."""
-    owner = await four_commits(store)
-    await owner.save(prunes_events_before=99)
-    expect_equal("what is kept", await store.events_after("t", None), [])
-    expect_equal("after the last", await store.events_after("t", 6), [])
-    await expect_raises(CursorExpired, store.events_after("t", 5), "reading after 5, when 6 is pruned")
-    await owner.release()
-    again = await own(store)
-    expect_equal("the last event", again.last_seq, 6)
-    await again.save(events=1)
-    expect_equal("what is kept then", await first_seqs(store, None), [7])
-
-
-@clause
-async def the_last_event_is_known_without_reading_it(store: Store) -> None:
+async def the_last_event_is_known_also_when_all_are_pruned(store: Store) -> None:
     """The seq of the last event of the thread, kept or pruned; 0 if it has none."""
     expect_equal("that of a thread that does not exist", await store.last_seq("t"), 0)
     await store.post("t", "item", "message", b"1")
@@ -164,9 +141,17 @@ async def the_last_event_is_known_without_reading_it(store: Store) -> None:
     expect_equal("that after a commit without one", await store.last_seq("t"), 6)
     await owner.save(prunes_events_before=99)
     expect_equal("that of a log that is pruned", await store.last_seq("t"), 6)
+    expect_equal("what is kept", await store.events_after("t", None), [])
+    expect_equal("after the last", await store.events_after("t", 6), [])
+    await expect_raises(CursorExpired, store.events_after("t", 5), "reading after 5, when 6 is pruned")
     await owner.release()
     await store.copy_thread("t", "copy")
     expect_equal("that of a copy", await store.last_seq("copy"), 6)
+    again = await own(store)
+    expect_equal("that which an owner finds", again.last_seq, 6)
+    await again.save(events=1)
+    expect_equal("what is kept then", await first_seqs(store, None), [7])
+    await again.release()
     await store.delete_thread("t")
     expect_equal("that of a thread that is gone", await store.last_seq("t"), 0)
 
@@ -199,10 +184,11 @@ async def pruning_events_keeps_the_checkpoints_and_later_events(store: Store) ->
 
 
 @clause
-async def a_log_begins_where_it_does_in_a_copy_and_at_one_in_a_new_thread(store: Store) -> None:
+async def a_pruned_log_begins_where_it_does_in_a_copy_and_at_one_in_a_new_thread(store: Store) -> None:
     """Raises CursorExpired if the event after `seq` was pruned."""
     owner = await four_commits(store)
-    await owner.note(prunes_events_before=3)
+    await store.prune("t", [], events_before=3)
+    await begins_at_four(store)
     await owner.release()
     await store.copy_thread("t", "copy")
     await expect_raises(CursorExpired, store.events_after("copy", 2), "reading a copy after 2, which is pruned")

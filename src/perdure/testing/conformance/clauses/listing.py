@@ -12,6 +12,7 @@ from perdure.testing.conformance.clause import clause, expect, expect_equal, exp
 from perdure.testing.conformance.threads import (
     at,
     checkpoint_ids,
+    expect_owner_finds,
     expect_state,
     make_request,
     own,
@@ -115,7 +116,9 @@ async def an_info_has_all_fields_of_its_checkpoint(store: Store) -> None:
 async def threads_are_listed_with_those_that_moved_last_at_the_end(store: Store) -> None:
     """Threads that have a commit, in the order of their last commits."""
     await save_mixed_threads(store)
-    await expect_state(store, threads=["c", "b", "a"])
+    await store.post("t", "item", "message", b"1")
+    await expect_state(store, threads=["c", "b", "a"], head=None)
+    await expect_owner_finds(store, number=0, inbox=[("item", "message", b"1")])
     owner = await own(store, "c", owner="run-2", takeover=True)
     await owner.note(timestamp=at(-99).isoformat())  # its clock is of no importance
     await expect_state(store, "after one moved", threads=["b", "a", "c"])

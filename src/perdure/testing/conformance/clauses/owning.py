@@ -15,7 +15,7 @@ from perdure.testing.conformance.clause import (
     expect_fields,
     expect_raises,
 )
-from perdure.testing.conformance.location import TrialLocation, TrialProcess
+from perdure.testing.conformance.location import TrialProcess
 from perdure.testing.conformance.threads import (
     WHOLE,
     ThreadOwner,
@@ -173,19 +173,6 @@ async def an_invented_lease_is_rejected(store: Store, owner: ThreadOwner) -> Non
             await expect_raises(ThreadConflict, owner.record(1), f"a journal entry with {it}")
             await expect_raises(ThreadConflict, store.renew(lease), f"renewing {it}")
             await store.release(lease)
-
-
-@clause_with(Needs.TWO_OBJECTS)
-async def a_takeover_through_another_object_fences_the_old_owner_out(place: TrialLocation) -> None:
-    """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
-    then nothing is stored."""
-    old = await own(place.store)
-    await old.save()
-    new = await own(place.another(), owner="run-2", takeover=True)
-    await expect_raises(ThreadConflict, old.save(), "a commit with a fence that is old, as another object knows")
-    await expect_raises(ThreadConflict, old.record(1), "a journal entry with a fence that is old, as another one knows")
-    await new.save("new")
-    await expect_state(place.store, checkpoints=["t-1", "new"])
 
 
 @clause_with(Needs.PROCESSES)

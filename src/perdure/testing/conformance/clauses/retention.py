@@ -7,7 +7,7 @@ from random import Random
 
 from perdure.errors import ThreadBusy
 from perdure.store import Store
-from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_one, expect_raises
+from perdure.testing.conformance.clause import clause, expect_equal, expect_fields, expect_one, expect_raises
 from perdure.testing.conformance.threads import (
     ThreadOwner,
     at,
@@ -54,16 +54,24 @@ async def exactly_what_is_needed(store: Store, owner: ThreadOwner) -> None:
 @clause
 async def what_another_checkpoint_needs_stays_and_what_none_needs_goes(store: Store) -> None:
     """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
+    other = await own(store, "other")
+    await other.save(brings=["c1"])
     owner = await save_line(store, events=1)  # 1: c1; 2: c1 c2; 3: c2 c3; 4: c3 c4
+    await other.save(brings=["c1"])
     for gone, left in ((2, [1, 2, 3, 4]), (1, [2, 3, 4]), (3, [3, 4])):
-        expect_equal(f"how many went with t-{gone}", await store.prune("t", [f"t-{gone}"]), 1)
+        expect_equal(f"how many went with t-{gone}", await store.prune("t", [f"t-{gone}", f"t-{gone}"]), 1)
         await expect_state(store, f"without t-{gone}", chunks={ref(f"c{number}", number) for number in left})
         await check_readable(store, "t", owner.has)
-    await expect_state(store, checkpoints=["t-4"])
+    await expect_state(store, checkpoints=["other-1", "t-4", "other-2"], threads=["t", "other"])
+    await expect_state(store, "of the other thread", thread_id="other", chunks={ref("c1", 1), ref("c1", 2)})
     expect_equal("one of them by its id", await store.find_checkpoint("t-3"), None)
     chunks_by_number = await store.read_chunks("t", [4, 99, 1, 3, 0, -1, 4])
     got = {number: held for number, held in chunks_by_number.items() if held}
     expect_equal("chunks by number, where most are gone", got, {3: dict([chunk("c3")]), 4: dict([chunk("c4")])})
+    async with expect_unchanged(store):
+        counts = [await store.prune("t", gone) for gone in (["t-1"], [], ["other-1", "none"])]
+        counts.append(await store.prune("none", ["t-4"]))
+        expect_equal("how many went of what there is not", counts, [0, 0, 0, 0])
 
 
 @clause
@@ -140,18 +148,6 @@ async def when_the_head_is_pruned_the_newest_that_is_left_is_the_head(store: Sto
 
 
 @clause
-async def pruning_unknown_checkpoints_changes_nothing(store: Store) -> None:
-    """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
-    await save_line(store, events=1)
-    await save_thread(store, "u")
-    expect_equal("how many went, named twice", await store.prune("t", ["t-1", "t-1"]), 1)
-    async with expect_unchanged(store):
-        counts = [await store.prune("t", gone) for gone in (["t-1"], [], ["u-1", "none"])]
-        counts.append(await store.prune("none", ["t-2"]))
-        expect_equal("how many went of what there is not", counts, [0, 0, 0, 0])
-
-
-@clause
 async def chunks_that_events_refer_to_stay_as_long_as_the_events(store: Store, owner: ThreadOwner) -> None:
     """Whether they refer to chunks of their checkpoint, which then stay as long as they do."""
     await owner.save(brings=["a", "b"])
@@ -180,27 +176,3 @@ async def a_checkpoint_follows_the_nearest_one_that_is_left(store: Store) -> Non
     expect_equal("what the head follows", head and head.info.previous_checkpoint_id, "t-1")
     await store.prune("t", ["t-1"])
     await expect_state(store, "of the last one", parents=[None])
-
-
-@clause
-async def pruning_leaves_other_threads_and_the_order_of_commits_alone(store: Store) -> None:
-    """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
-    first, second = await own(store, "one"), await own(store, "two")
-    for owner in (first, second, first, second):
-        await owner.save(events=1, brings=["the same"])
-    before = await chunks(store, "two")
-    await store.prune("one", ["one-1"])
-    await expect_state(store, checkpoints=["two-1", "one-2", "two-2"], threads=["one", "two"])
-    expect_equal("the chunks of the other thread", await chunks(store, "two"), before)
-
-
-@clause
-async def what_is_pruned_is_given_back(store: Store, owner: ThreadOwner) -> None:
-    """Bytes that the store occupies now."""
-    for number in range(1, 6):
-        await owner.save(brings=[f"{number} " + "x" * 200_000], drops=[f"{number - 1} " + "x" * 200_000])
-    before = await store.size()
-    expect(before > 0, f"a store with five checkpoints of 200 kB takes {before} bytes")
-    await store.prune("t", [f"t-{number}" for number in range(1, 5)])
-    after = await store.size()
-    expect(after < before * 0.6, f"it took {before} bytes, and {after} after four of five checkpoints were pruned")
