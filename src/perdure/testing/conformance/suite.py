@@ -113,12 +113,9 @@ class ConformanceReport:
         return f"{self.store}: {', '.join(counted) or 'no clause was tried'}, in {self.seconds:.1f} s, seed {self.seed}"
 
     def __str__(self) -> str:
-        lines = (f"{family}\n" + "\n".join(map(str, results)) for family, results in groupby(self.results, _family))
+        families = groupby(self.results, lambda result: result.clause.family)
+        lines = (f"{family}\n" + "\n".join(map(str, results)) for family, results in families)
         return "\n".join([*lines, self.summary])
-
-
-def _family(result: ClauseResult) -> str:
-    return result.clause.family
 
 
 SECONDS = 20.0

@@ -17,6 +17,7 @@ from perdure.testing.conformance.threads import (
     checkpoint_ids,
     chunk,
     chunks,
+    commit_numbers,
     expect_owner_finds,
     expect_state,
     expect_unchanged,
@@ -135,7 +136,7 @@ async def a_checkpoint_with_the_id_of_another_takes_its_place(store: Store, owne
     kept = {ref("a", 1), ref("b", 2)}
     await expect_state(store, checkpoints=["other", "same"], requests=["q"], journal=[2], chunks=kept, events=[1])
     await store.copy_thread("t", "copy")
-    copied = [info.number for info in await store.infos(thread_id="copy")]
+    copied = await commit_numbers(store, thread_id="copy")
     expect_equal("the checkpoints of a copy", copied, [2, 4])
     expect_equal("how many went with the other", await store.prune("t", ["other"]), 1)
     await expect_state(store, "then", chunks=kept, events=[1])

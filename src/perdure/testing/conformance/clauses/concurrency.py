@@ -25,6 +25,8 @@ from perdure.testing.conformance.threads import (
     checkpoint_ids,
     chunk,
     chunks,
+    commit_numbers,
+    due_ids,
     expect_state,
     own,
     read_as_owner,
@@ -51,7 +53,7 @@ async def many_threads_move_at_once_while_the_store_is_closed_and_none_disturbs_
     await run_together(store.close(), *(five_commits(store, name) for name in names), store.close())
     expect_equal("the threads", sorted(await thread_ids(store)), sorted(names))
     for name in names:
-        numbers = [info.number for info in await store.infos(thread_id=name)]
+        numbers = await commit_numbers(store, thread_id=name)
         expect_equal(f"the commits of {name}", numbers, [1, 2, 3, 4, 5])
         await expect_state(store, f"of {name}", thread_id=name, chunks={ref(name, number) for number in numbers})
 
@@ -150,7 +152,7 @@ async def processes_that_move_threads_of_their_own_do_not_disturb_each_other(pla
         *(five_commits(place.store, f"here {index}") for index in range(3)),
     )
     for name, count in (("one", 20), ("two", 20), ("here 0", 5), ("here 1", 5), ("here 2", 5)):
-        numbers = [info.number for info in await place.store.infos(thread_id=name)]
+        numbers = await commit_numbers(place.store, thread_id=name)
         expect_equal(f"the commits of {name!r}", numbers, list(range(1, count + 1)))
         expect_equal(f"the events of {name!r}", len(await place.store.events_after(name, 0)), count)
         expect_equal(f"the chunks of {name!r}", len(await chunks(place.store, name)), count)
@@ -254,7 +256,7 @@ async def acknowledged_commits_are_there_after_a_kill(place: TrialLocation) -> N
         expect(owner.number in (last, last + 1), why)
         expect_equal("the last event", owner.last_seq, owner.number * 2)
         numbers = range(1, owner.number + 1)
-        expect_equal("the checkpoints", [info.number for info in await place.store.infos(thread_id=name)], numbers)
+        expect_equal("the checkpoints", await commit_numbers(place.store, thread_id=name), numbers)
         held = await chunks(place.store, name, owner.number)
         for number in numbers:
             text = f"{name} at {number}"
@@ -287,7 +289,7 @@ async def the_thread_of_a_killed_owner_can_be_opened_at_once(place: TrialLocatio
     await second.refuses("ThreadBusy", "open", "t", "run-2")
     expect_equal("what is due while it has an owner", await place.store.due(at(2)), [])
     await first.kill()
-    expect_equal("what is due without", [info.thread_id for info in await place.store.due(at(2))], ["t"])
+    expect_equal("what is due without", await due_ids(place.store, at(2)), ["t"])
     expect_equal("the owners", [info.run_id for info in await place.store.threads()], [None, None])
     expect_equal("the number that the next finds", await second.do("open", "t", "run-2"), 1)
     expect_equal("whether the other can be deleted", await place.store.delete_thread("u"), True)
@@ -321,7 +323,7 @@ async def a_kill_while_copying_leaves_a_whole_copy_or_none(place: TrialLocation)
     copies = {f"{name} copy {number}" for name, numbers in acknowledged.items() for number in numbers}
     expect_equal("copies that were acknowledged and are not there", copies - {*made}, set())
     for copy in made:
-        numbers = [info.number for info in await place.store.infos(thread_id=copy)]
+        numbers = await commit_numbers(place.store, thread_id=copy)
         expect_equal(f"the commits of {copy!r}", numbers, range(1, 9))
         expect_equal(f"the events of {copy!r}", len(await place.store.events_after(copy, 0)), 8)
         expect_equal(f"the chunks of {copy!r}", await chunks(place.store, copy), expected)
