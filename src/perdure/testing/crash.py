@@ -233,11 +233,10 @@ class _Trial:
     name: str = ""
 
     async def run_undisturbed(self, faults: Faults) -> Ending:
-        made = self.make_storage()
-        storage = faults.wrap(made)
-        workflow = build(self.make_workflow, storage)
-        self.name = workflow.name
-        async with self._time_passes(), _close_after(made):
+        async with self._open() as made:
+            storage = faults.wrap(made)
+            workflow = build(self.make_workflow, storage)
+            self.name = workflow.name
             try:
                 return await take_to_the_end(workflow, storage, self.message, self.answers)
             except Exception as error:
@@ -248,13 +247,12 @@ class _Trial:
         """What is wrong after a crash there and a resume."""
         faults = Faults()
         faults.crash(point, nth=nth, when=when)
-        storage = self.make_storage()
-        dying = faults.wrap(storage)
-        workflow = build(self.make_workflow, dying)
-        recorded = RecordedWork(workflow.graph) if isinstance(storage, StoreCheckpointStorage) else None
-        if recorded is not None:
-            faults.watch(recorded.take)
-        async with self._time_passes(), _close_after(storage):
+        async with self._open() as storage:
+            dying = faults.wrap(storage)
+            workflow = build(self.make_workflow, dying)
+            recorded = RecordedWork(workflow.graph) if isinstance(storage, StoreCheckpointStorage) else None
+            if recorded is not None:
+                faults.watch(recorded.take)
             try:
                 await take_to_the_end(workflow, dying, self.message, self.answers)
             except ProcessGone:
@@ -268,9 +266,15 @@ class _Trial:
         return problems(calm, resumed, before)
 
     @asynccontextmanager
-    async def _time_passes(self) -> AsyncIterator[None]:
-        async with self.clock.skipping() if self.clock is not None else nullcontext():
-            yield
+    async def _open(self) -> AsyncIterator[Any]:
+        """A new storage; time passes until it is closed. A server has only so many connections."""
+        storage = self.make_storage()
+        try:
+            async with self.clock.skipping() if self.clock is not None else nullcontext():
+                yield storage
+        finally:
+            if hasattr(storage, "close"):
+                await storage.close()
 
 
 def _factory(storage: Callable[[], Any] | None) -> Callable[[], Any]:
@@ -282,14 +286,3 @@ def _factory(storage: Callable[[], Any] | None) -> Callable[[], Any]:
             f"{storage!r}: every crash needs a thread of its own to happen to."
         )
     return storage
-
-
-@asynccontextmanager
-async def _close_after(storage: Any) -> AsyncIterator[None]:
-    """There is one for each trial, and a server has only so many connections."""
-    try:
-        yield
-    finally:
-        close = getattr(storage, "close", None)
-        if close is not None:
-            await close()

@@ -234,13 +234,6 @@ class ChildProcess(JsonProcess):
     recorded: Sequence[Any] = ()
     """The last report of recorded work."""
 
-    async def next_report(self) -> Report | None:
-        """The next report except those of recorded work; None when it has ended."""
-        report: Report | None = await self.receive()
-        while report is not None and self._take(report):
-            report = await self.receive()
-        return report
-
     def _take(self, report: Report) -> bool:
         """Whether the report is about recorded work. Raises ChildFailed."""
         if "failed" in report:
@@ -249,8 +242,11 @@ class ChildProcess(JsonProcess):
         return "recorded" in report
 
     async def expect(self, *kinds: str) -> Report:
-        """The next report, which is one of these. Raises ChildFailed if the process ends without it."""
-        report = await self.next_report()
+        """The next report but for those of recorded work. It is one of these kinds. Raises ChildFailed if the process
+        ends without it."""
+        report: Report | None = await self.receive()
+        while report is not None and self._take(report):
+            report = await self.receive()
         if report is None or not set(kinds) & report.keys():
             await self.process.wait()
             stderr = self.errors.read_text(encoding="utf-8", errors="replace").strip()
