@@ -26,7 +26,6 @@ from perdure.testing.conformance.clauses import (
     journal,
     listing,
     owning,
-    pins,
     retention,
     transfer,
     values,
@@ -36,7 +35,7 @@ from perdure.testing.processes import importable
 
 # ---------------------------------------------------------------- catalogue
 
-FAMILIES = (owning, commits, values, journal, listing, events, retention, pins, copies, transfer, concurrency, damage)
+FAMILIES = (owning, commits, values, journal, listing, events, retention, copies, transfer, concurrency, damage)
 
 
 @cache

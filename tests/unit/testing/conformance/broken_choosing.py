@@ -12,7 +12,7 @@ from perdure.records import PendingRequest, ThreadInfo
 from perdure.testing.conformance.clauses import events, listing
 
 
-@breaks(listing.threads_are_listed_by_the_beginning_of_their_ids)
+@breaks(listing.threads_and_requests_are_listed_by_the_beginning_of_thread_ids)
 class ListsEverybodys(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
         return await super().threads(**{**filters, "prefix": None})
@@ -32,7 +32,7 @@ class LimitsBeforeItChooses(Passing):
         return [thread for thread in await super().threads(**filters) if thread.thread_id.startswith(prefix)]
 
 
-@breaks(listing.requests_are_listed_by_the_beginning_of_their_threads_ids)
+@breaks(listing.threads_and_requests_are_listed_by_the_beginning_of_thread_ids)
 class ShowsEverybodysRequests(Passing):
     async def pending_requests(self, **filters: Any) -> Sequence[PendingRequest]:
         return await super().pending_requests(**{**filters, "prefix": None})

@@ -33,7 +33,6 @@ from perdure.testing.conformance.clauses import (
     events,
     journal,
     listing,
-    pins,
     retention,
     transfer,
     values,
@@ -186,7 +185,7 @@ class ExpiresEveryOldCursor(Passing):
         return await super().events_after(thread_id, seq)
 
 
-@breaks(events.pruning_events_keeps_the_checkpoints_and_later_events)
+@breaks(events.events_that_a_commit_prunes_are_gone_and_their_cursors_expire)
 class PrunesCheckpointsWithTheirEvents(Passing):
     async def commit(self, commit: Commit) -> None:
         await super().commit(changed(commit, prunes=range(1, commit.prunes_events_before)))
@@ -243,7 +242,7 @@ class PrunesRequests(Passing):
         await super().commit(changed(commit, requests=[]) if commit.prunes else commit)
 
 
-@breaks(pins.a_pinned_checkpoint_is_not_pruned)
+@breaks(retention.a_pinned_checkpoint_is_not_pruned)
 class RejectsEveryHead(Passing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         names, head = list(checkpoint_ids), await self.inner.head(thread_id)
@@ -252,7 +251,7 @@ class RejectsEveryHead(Passing):
         return await super().prune(thread_id, names, events_before=events_before)
 
 
-@breaks(pins.a_pin_belongs_to_one_checkpoint_and_goes_with_it)
+@breaks(retention.a_pin_belongs_to_one_checkpoint_and_goes_with_it)
 class PinsNames(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -267,7 +266,7 @@ class PinsNames(Passing):
         return [changed(info, is_pinned=info.checkpoint_id in self.names) for info in infos]
 
 
-@breaks(pins.a_checkpoint_shows_whether_it_is_pinned_and_nothing_else_is_changed)
+@breaks(retention.a_checkpoint_shows_whether_it_is_pinned_and_nothing_else_is_changed)
 class PinsAreMoves(Passing):
     is_moved = False
 

@@ -12,7 +12,7 @@ from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.errors import CheckpointNotFound, ThreadBusy
 from perdure.records import CheckpointInfo, Commit, StoredCheckpoint, ThreadInfo
-from perdure.testing.conformance.clauses import damage, pins, retention
+from perdure.testing.conformance.clauses import damage, retention
 
 
 class LosesChunks(Passing):
@@ -189,7 +189,7 @@ class NeverShrinks(Passing):
 # ---------------------------------------------------------------- pins
 
 
-@breaks(pins.a_pinned_checkpoint_is_not_pruned)
+@breaks(retention.a_pinned_checkpoint_is_not_pruned)
 class PrunesThePinned(Passing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         doomed = set(checkpoint_ids)
@@ -199,7 +199,7 @@ class PrunesThePinned(Passing):
         return await super().prune(thread_id, doomed, events_before=events_before)
 
 
-@breaks(pins.a_pinned_checkpoint_is_not_pruned)
+@breaks(retention.a_pinned_checkpoint_is_not_pruned)
 class ForgetsThePinned(Passing):
     async def commit(self, commit: Commit) -> None:
         for info in await self.inner.infos(thread_id=commit.lease.thread_id):
@@ -208,14 +208,14 @@ class ForgetsThePinned(Passing):
         await super().commit(commit)
 
 
-@breaks(pins.an_unpinned_checkpoint_goes_like_any_other_however_often_it_was_pinned)
+@breaks(retention.an_unpinned_checkpoint_goes_like_any_other_however_often_it_was_pinned)
 class NeverUnpins(Passing):
     async def unpin(self, checkpoint_id: str) -> None:
         if await self.inner.find_checkpoint(checkpoint_id) is None:
             raise CheckpointNotFound(checkpoint_id)
 
 
-@breaks(pins.an_unpinned_checkpoint_goes_like_any_other_however_often_it_was_pinned)
+@breaks(retention.an_unpinned_checkpoint_goes_like_any_other_however_often_it_was_pinned)
 class CountsPins(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -231,13 +231,13 @@ class CountsPins(Passing):
             await super().unpin(checkpoint_id)
 
 
-@breaks(pins.a_checkpoint_shows_whether_it_is_pinned_and_nothing_else_is_changed)
+@breaks(retention.a_checkpoint_shows_whether_it_is_pinned_and_nothing_else_is_changed)
 class HidesPins(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         return [changed(info, is_pinned=False) for info in await super().infos(**filters)]
 
 
-@breaks(pins.an_unknown_checkpoint_cannot_be_pinned)
+@breaks(retention.an_unknown_checkpoint_cannot_be_pinned)
 class PinsAnything(Passing):
     async def pin(self, checkpoint_id: str) -> None:
         try:

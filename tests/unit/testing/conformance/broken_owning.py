@@ -184,7 +184,8 @@ class WritesAfterTheRelease(KnowsTheNewest):
 
 
 @breaks(
-    owning.an_invented_lease_is_rejected, owning.every_owner_has_a_higher_fence_than_all_before_also_of_a_deleted_thread
+    owning.an_invented_lease_is_rejected,
+    owning.every_owner_has_a_higher_fence_than_all_before_also_of_a_deleted_thread,
 )
 class BelievesAnyOwner(KnowsTheNewest):
     """It compares the fence, and not who was given it."""
@@ -197,7 +198,8 @@ class BelievesAnyOwner(KnowsTheNewest):
 
 
 @breaks(
-    concurrency.two_objects_have_one_owner_between_them, owning.a_takeover_in_another_process_fences_the_old_owner_out
+    concurrency.two_objects_have_one_owner_between_them,
+    owning.a_takeover_in_another_process_fences_the_old_owner_out,
 )
 class KnowsOnlyItsOwnFences(OnDisk):
     """Each object thinks that what it was given last is the newest."""

@@ -112,13 +112,13 @@ class NamesTheFirstOnEachPage(Passing):
 # ---------------------------------------------------------------- events
 
 
-@breaks(events.events_are_read_from_the_commit_that_holds_the_next_one)
+@breaks(events.events_are_read_from_the_commit_that_holds_the_next_without_gap_or_repeat)
 class SkipsWhatIsReadInPart(Passing):
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         return [events for events in await super().events_after(thread_id, seq) if events.first_seq > (seq or 0)]
 
 
-@breaks(events.a_log_read_from_its_own_ends_has_no_gap_and_no_repeat)
+@breaks(events.events_are_read_from_the_commit_that_holds_the_next_without_gap_or_repeat)
 class RepeatsTheLast(Passing):
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         return await super().events_after(thread_id, None if seq is None else max(0, seq - 1))

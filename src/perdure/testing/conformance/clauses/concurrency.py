@@ -143,26 +143,17 @@ async def two_objects_have_one_owner_between_them(store: Store, second: Store) -
 
 
 @clause_with(Needs.PROCESSES)
-async def processes_that_move_threads_of_their_own_do_not_disturb_each_other(place: TrialLocation) -> None:
+async def processes_move_threads_of_their_own_and_only_one_opens_or_writes_the_same(place: TrialLocation) -> None:
     """Each method is one atomic step"""
-    first, second = await run_together(place.start_process(), place.start_process())
+    both = await run_together(place.start_process(), place.start_process())
     await run_together(
-        first.do("save_many", "one", 20),
-        second.do("save_many", "two", 20),
+        *(process.do("save_many", name, 20) for name, process in zip(("one", "two"), both, strict=True)),
         *(five_commits(place.store, f"here {index}") for index in range(3)),
     )
     for name, count in (("one", 20), ("two", 20), ("here 0", 5), ("here 1", 5), ("here 2", 5)):
-        numbers = await commit_numbers(place.store, thread_id=name)
-        expect_equal(f"the commits of {name!r}", numbers, list(range(1, count + 1)))
+        expect_equal(f"the commits of {name!r}", await commit_numbers(place.store, thread_id=name), range(1, count + 1))
         expect_equal(f"the events of {name!r}", len(await place.store.events_after(name, 0)), count)
         expect_equal(f"the chunks of {name!r}", len(await chunks(place.store, name)), count)
-
-
-@clause_with(Needs.PROCESSES)
-async def one_of_two_processes_that_open_or_write_at_once_succeeds(place: TrialLocation) -> None:
-    """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
-    then nothing is stored."""
-    both = await run_together(place.start_process(), place.start_process())
     for turn in range(10):
         for index, process in enumerate(both):
             await process.ask("open", f"opened {turn}", f"run-{index}")
