@@ -284,19 +284,7 @@ def _busy(thread_id: str, run_id: str | None) -> Mistake:
 @store_command
 async def pin(storage: StoreCheckpointStorage, checkpoint: str, as_json: bool) -> None:
     """Keep CHECKPOINT, whatever retention and `perdure prune` say. Pinning it again changes nothing."""
-    info = await find_checkpoint(storage, checkpoint)
-    await storage.pin(info)
-    _print_pin(info, as_json=as_json, is_pinned=True)
-
-
-def _print_pin(info: CheckpointInfo, *, as_json: bool, is_pinned: bool) -> None:
-    if as_json:
-        print_json({**checkpoint_tree(info), "is_pinned": is_pinned})
-        return
-    note = "pinned: pruning keeps it" if is_pinned else "no longer pinned: pruning may remove it"
-    print_folded(
-        f"{make_printable(info.checkpoint_id)} (commit {info.number} of {make_printable(info.thread_id)}) is {note}."
-    )
+    await _set_pin(storage, checkpoint, as_json=as_json, is_pinned=True)
 
 
 @click.command(short_help="Allow pruning of a checkpoint.")
@@ -304,6 +292,16 @@ def _print_pin(info: CheckpointInfo, *, as_json: bool, is_pinned: bool) -> None:
 @store_command
 async def unpin(storage: StoreCheckpointStorage, checkpoint: str, as_json: bool) -> None:
     """Let CHECKPOINT go like any other, when retention or `perdure prune` say so."""
+    await _set_pin(storage, checkpoint, as_json=as_json, is_pinned=False)
+
+
+async def _set_pin(storage: StoreCheckpointStorage, checkpoint: str, *, as_json: bool, is_pinned: bool) -> None:
     info = await find_checkpoint(storage, checkpoint)
-    await storage.unpin(info)
-    _print_pin(info, as_json=as_json, is_pinned=False)
+    await (storage.pin(info) if is_pinned else storage.unpin(info))
+    if as_json:
+        print_json({**checkpoint_tree(info), "is_pinned": is_pinned})
+        return
+    note = "pinned: pruning keeps it" if is_pinned else "no longer pinned: pruning may remove it"
+    print_folded(
+        f"{make_printable(info.checkpoint_id)} (commit {info.number} of {make_printable(info.thread_id)}) is {note}."
+    )

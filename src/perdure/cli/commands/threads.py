@@ -18,6 +18,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.contents import (
     checkpoint_tree,
     contents_tree,
+    expectation_tree,
     print_contents,
     print_facts,
     print_request,
@@ -54,17 +55,11 @@ async def threads(storage: StoreCheckpointStorage, workflow: str | None, limit: 
     elif not listed:
         click.echo("There are no threads.")
     else:
-        print_table(HEADERS, [_thread_row(thread) for thread in listed])
-
-
-def _thread_row(thread: ThreadInfo) -> tuple[str, ...]:
-    return (
-        thread.thread_id,
-        thread.workflow_name,
-        thread_status(thread),
-        format_age(thread.updated_at),
-        format_age(thread.due_at),
-    )
+        rows = [
+            (row.thread_id, row.workflow_name, thread_status(row), format_age(row.updated_at), format_age(row.due_at))
+            for row in listed
+        ]
+        print_table(HEADERS, rows)
 
 
 # ---------------------------------------------------------------- graph
@@ -148,7 +143,6 @@ async def _questions(storage: StoreCheckpointStorage, thread_id: str) -> tuple[d
 
 def request_tree(asked: RequestView) -> dict[str, Any]:
     request, event = asked.request, asked.event
-    has_default = event is not None and event.terms is not None and event.terms.default is not ...
     return {
         "thread_id": request.thread_id,
         "request_id": request.request_id,
@@ -157,9 +151,7 @@ def request_tree(asked: RequestView) -> dict[str, Any]:
         "asked_at": iso_time(request.asked_at),
         "deadline": iso_time(request.deadline),
         "assignee": request.assignee,
-        "expects": None if event is None else to_line(event.response_type),
-        "question": None if event is None else to_tree(event.data),
-        **({"default": to_tree(event.terms.default)} if has_default and event and event.terms else {}),
+        **({"expects": None, "question": None} if event is None else expectation_tree(event)),
         **({} if asked.problem is None else {"problem": asked.problem}),
     }
 
@@ -238,7 +230,7 @@ async def _read(storage: StoreCheckpointStorage, thread_id: str, *, all_events: 
     try:
         async for event in read_events(storage, thread_id, None, None):
             events.append(event)
-        picture.events = list(events)
+        picture.events.extend(events)
     except PerdureError as error:
         picture.problems.append(explain(error))
     return picture
