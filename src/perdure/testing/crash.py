@@ -20,6 +20,7 @@ from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing.clock import FakeClock
+from perdure.testing.conformance.clause import differences
 from perdure.testing.faults import Faults, Point, ProcessGone, When
 from perdure.testing.recorded import Doing, RecordedWork
 from perdure.workflows.functions import FunctionalWorkflow
@@ -148,16 +149,19 @@ def problems(calm: Ending, resumed: Ending, recorded: Counter[Doing] | None) -> 
 
     `recorded` is what the storage had when it was interrupted; None where the storage keeps no record.
     """
-    differences = list(_differences("at rest", calm.rests[-len(resumed.rests) :], resumed.rests))
-    differences += _differences("", calm.parts, resumed.parts)
+    at_rest = differences(calm.rests[-len(resumed.rests) :], resumed.rests, "at rest")
+    sentences = [
+        f"{path.removeprefix('.')}: expected {_short(expected)}, got {_short(got)}"
+        for path, expected, got in (*at_rest, *differences(calm.parts, resumed.parts))
+    ]
     for doing, count in (recorded or {}).items():
         allowed = max(0, calm.calls[doing] - count)
         if resumed.calls[doing] > allowed:
-            differences.append(
+            sentences.append(
                 f"{_format_doing(doing)} is called {calm.calls[doing]} times in an undisturbed run; {count} of these "
                 f"were recorded, and yet it was called {resumed.calls[doing]} times after the resume"
             )
-    return differences
+    return sentences
 
 
 def _format_doing(doing: Doing) -> str:
@@ -165,25 +169,14 @@ def _format_doing(doing: Doing) -> str:
     return repr(path) if child_id is None else f"{path!r} of child {child_id}"
 
 
-def _differences(path: str, expected: Tree, got: Tree) -> Iterator[str]:
-    if isinstance(expected, dict) and isinstance(got, dict):
-        for key in dict.fromkeys((*expected, *got)):
-            yield from _differences(f"{path}.{key}" if path else str(key), expected.get(key), got.get(key))
-    elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
-        for index, (expected_item, got_item) in enumerate(zip(expected, got, strict=True)):
-            yield from _differences(f"{path}[{index}]", expected_item, got_item)
-    elif expected != got:
-        yield f"{path}: expected {_short(expected)}, got {_short(got)}"
-
-
 def _short(tree: Tree) -> str:
-    text = json.dumps(tree, ensure_ascii=False)
+    text = json.dumps(tree, ensure_ascii=False, default=repr)
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
-def did_not_survive(workflow_name: str, point: str, differences: list[str], tried: list[str]) -> AssertionError:
+def did_not_survive(workflow_name: str, point: str, sentences: list[str], tried: list[str]) -> AssertionError:
     lines = [f"Workflow {workflow_name!r} does not survive {point}. The resumed run differs from an undisturbed one:"]
-    lines += [f"  {problem}" for problem in differences]
+    lines += [f"  {problem}" for problem in sentences]
     lines.append(f"Before that it survived {len(tried)} interruptions{': ' if tried else ''}{', '.join(tried)}.")
     return AssertionError("\n".join(lines))
 
@@ -216,9 +209,9 @@ async def assert_survives_crash(
         for nth in range(1, faults.counts[point] + 1):
             for when in MOMENTS:
                 shown = f"{when} {point} {nth}"
-                differences = await trial.crash_and_resume(point, nth, when, calm)
-                if differences:
-                    raise did_not_survive(trial.name, f"a crash {shown}", differences, survived)
+                wrong = await trial.crash_and_resume(point, nth, when, calm)
+                if wrong:
+                    raise did_not_survive(trial.name, f"a crash {shown}", wrong, survived)
                 survived.append(shown)
     return Survival(tuple(survived))
 

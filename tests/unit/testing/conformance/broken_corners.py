@@ -295,7 +295,7 @@ class CopiesAskNothing(Passing):
         return [request for request in await super().pending_requests(**filters) if request.thread_id != "copy"]
 
 
-@breaks(transfer.a_thread_without_a_checkpoint_can_be_transferred)
+@breaks(transfer.a_transferred_thread_is_complete_and_continues)
 class TransfersOnlyWhatMoved(Passing):
     async def thread_header(self, thread_id: str) -> ThreadHeader | None:
         header = await super().thread_header(thread_id)

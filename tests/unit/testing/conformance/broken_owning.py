@@ -115,13 +115,13 @@ class HasOneFenceForAll(KnowsTheNewest):
         await super().release(self.instead_of(lease))
 
 
-@breaks(owning.a_thread_that_is_held_is_busy_and_nothing_of_it_is_touched)
+@breaks(owning.a_thread_that_is_held_is_busy_and_only_a_takeover_takes_it)
 class LetsAnybodyIn(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         return await super().open(thread_id, owner, takeover=True)
 
 
-@breaks(owning.a_takeover_takes_the_thread_all_the_same)
+@breaks(owning.a_thread_that_is_held_is_busy_and_only_a_takeover_takes_it)
 class NeverTakesOver(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         return await super().open(thread_id, owner)

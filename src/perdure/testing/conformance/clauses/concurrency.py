@@ -39,18 +39,12 @@ from perdure.testing.conformance.threads import (
 )
 
 
-async def five_commits(store: Store, thread_id: str) -> None:
-    owner = await own(store, thread_id)
-    for _ in range(5):
-        await owner.save(events=1, brings=[thread_id])
-    await owner.release()
-
-
 @clause
 async def many_threads_move_at_once_while_the_store_is_closed_and_none_disturbs_another(store: Store) -> None:
     """Each method is one atomic step"""
     names = [f"t{index}" for index in range(12)]
-    await run_together(store.close(), *(five_commits(store, name) for name in names), store.close())
+    moves = (save_thread(store, name, 5, events=1, brings=[name]) for name in names)
+    await run_together(store.close(), *moves, store.close())
     expect_equal("the threads", sorted(await thread_ids(store)), sorted(names))
     for name in names:
         numbers = await commit_numbers(store, thread_id=name)
@@ -148,7 +142,7 @@ async def processes_move_threads_of_their_own_and_only_one_opens_or_writes_the_s
     both = await run_together(place.start_process(), place.start_process())
     await run_together(
         *(process.do("save_many", name, 20) for name, process in zip(("one", "two"), both, strict=True)),
-        *(five_commits(place.store, f"here {index}") for index in range(3)),
+        *(save_thread(place.store, name, 5, events=1, brings=[name]) for name in ("here 0", "here 1", "here 2")),
     )
     for name, count in (("one", 20), ("two", 20), ("here 0", 5), ("here 1", 5), ("here 2", 5)):
         expect_equal(f"the commits of {name!r}", await commit_numbers(place.store, thread_id=name), range(1, count + 1))

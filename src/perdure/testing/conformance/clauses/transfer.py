@@ -54,16 +54,30 @@ async def a_tree(store: Store) -> ThreadOwner:
 async def a_transferred_thread_is_complete_and_continues(store: Store, target: Store) -> None:
     """Add a thread as another store had it, with its numbers and ids, all or nothing. Reads the iterable once."""
     before = await save_full_thread(store)
-    await move_thread(store, target)
-    expect_equal("what can be read there", await read_everything(target), await read_everything(store))
+    await save_thread(store, "pruned", 2, events=1)
+    await store.prune("pruned", ["pruned-1", "pruned-2"])
+    await store.post("posted to", "item", "message", b"1")
+    recorded = await own(store, "recorded")
+    await recorded.record(1)
+    await recorded.release()
+    names = ("t", "pruned", "posted to", "recorded")
+    for name in names:
+        await move_thread(store, target, name)
+        await target.post(name, "item", "message", b"2")
+        await store.post(name, "item", "message", b"2")
     await target.post("t", "consumed", "message", b"1")  # no item: the thread has consumed it
-    owner = await own(target)
-    expect_equal("what an owner finds there", parts_of(owner.opened), await read_as_owner(store))
-    expect_higher_fence(owner, before)
-    owner.has = before.has
-    await owner.save(brings=["new"], drops=["shared"], events=1)
+    expect_equal("what can be read there", await read_everything(target, *names), await read_everything(store, *names))
+    owners = {name: await own(target, name) for name in names}
+    for name, owner in owners.items():
+        expect_equal(f"{name!r}, opened", parts_of(owner.opened), await read_as_owner(store, name))
+    expect_higher_fence(owners["t"], before)
+    owners["t"].has = before.has
+    await owners["t"].save(brings=["new"], drops=["shared"], events=1)
     await expect_state(target, checkpoints=["t-1", "t-2", "t-4", "t-5"], events=[1, 3, 4, 5])
-    await check_readable(target, "t", owner.has)
+    for name in names[1:]:
+        number = owners[name].number
+        expect_equal(f"the next commit of {name!r}", (await owners[name].save()).number, number + 1)
+    await check_readable(target, "t", owners["t"].has)
 
 
 @clause
@@ -166,27 +180,6 @@ async def a_thread_whose_commits_break_off_is_not_added(store: Store, target: St
 
 class _BrokenOff(Exception):
     """What the clause itself raises."""
-
-
-@clause
-async def a_thread_without_a_checkpoint_can_be_transferred(store: Store, target: Store) -> None:
-    """Add a thread as another store had it, with its numbers and ids, all or nothing."""
-    await save_thread(store, "pruned", 2, events=1)
-    await store.prune("pruned", ["pruned-1", "pruned-2"])
-    await store.post("posted to", "item", "message", b"1")
-    recorded = await own(store, "recorded")
-    await recorded.record(1)
-    await recorded.release()
-    names = ("pruned", "posted to", "recorded")
-    for name in names:
-        await move_thread(store, target, name)
-        await target.post(name, "item", "message", b"2")
-        await store.post(name, "item", "message", b"2")
-    expect_equal("what can be read there", await read_everything(target, *names), await read_everything(store, *names))
-    for name in names:
-        expect_equal(f"{name!r}, opened", await read_as_owner(target, name), await read_as_owner(store, name))
-        again = await own(target, name)
-        expect_equal(f"the next commit of {name!r}", (await again.save()).number, again.opened.number + 1)
 
 
 @clause
