@@ -27,7 +27,8 @@ KINDS: dict[str, Any] = {
 
 @breaks(
     damage.a_changed_byte_anywhere_gives_no_other_bytes,
-    damage.a_file_that_was_cut_or_is_gone_is_noticed_or_changes_nothing,
+    damage.a_file_that_was_cut_is_noticed_or_changes_nothing,
+    damage.a_file_that_is_gone_is_noticed_or_changes_nothing,
 )
 class BelievesWhatItReads(Passing):
     """Whatever was done to a thread is a line of its file, and is done again when the store is opened. Nothing proves

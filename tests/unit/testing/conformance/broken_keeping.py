@@ -74,7 +74,7 @@ class FreesNothing(Passing):
         return {number: kept[number] for number in numbers if number in kept}
 
 
-@breaks(retention.commits_that_prune_any_part_of_a_tree_leave_what_is_needed)
+@breaks(retention.pruning_any_part_of_a_tree_leaves_exactly_what_is_needed)
 class FreesAllOfWhatIsForgotten(LosesChunks):
     async def commit(self, commit: Commit) -> None:
         await super().commit(commit)
@@ -208,14 +208,14 @@ class ForgetsThePinned(Passing):
         await super().commit(commit)
 
 
-@breaks(retention.an_unpinned_checkpoint_goes_like_any_other_however_often_it_was_pinned)
+@breaks(retention.an_unpinned_checkpoint_goes_like_any_other_and_cannot_be_pinned_then)
 class NeverUnpins(Passing):
     async def unpin(self, checkpoint_id: str) -> None:
         if await self.inner.find_checkpoint(checkpoint_id) is None:
             raise CheckpointNotFound(checkpoint_id)
 
 
-@breaks(retention.an_unpinned_checkpoint_goes_like_any_other_however_often_it_was_pinned)
+@breaks(retention.an_unpinned_checkpoint_goes_like_any_other_and_cannot_be_pinned_then)
 class CountsPins(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -237,7 +237,7 @@ class HidesPins(Passing):
         return [changed(info, is_pinned=False) for info in await super().infos(**filters)]
 
 
-@breaks(retention.an_unknown_checkpoint_cannot_be_pinned)
+@breaks(retention.an_unpinned_checkpoint_goes_like_any_other_and_cannot_be_pinned_then)
 class PinsAnything(Passing):
     async def pin(self, checkpoint_id: str) -> None:
         try:

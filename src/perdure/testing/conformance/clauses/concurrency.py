@@ -117,9 +117,8 @@ async def what_one_object_wrote_another_sees_at_once(place: TrialLocation, store
 
 
 @clause_with(Needs.TWO_OBJECTS)
-async def two_objects_have_one_owner_between_them(store: Store, second: Store) -> None:
+async def two_objects_have_one_owner_between_them(store: Store, owner: ThreadOwner, second: Store) -> None:
     """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
-    owner = await own(store)
     await owner.save()
     await expect_raises(ThreadBusy, second.open("t", "run-2"), "opening a thread that is held through another object")
     await expect_raises(ThreadBusy, second.delete_thread("t"), "deleting a thread that is held through another object")

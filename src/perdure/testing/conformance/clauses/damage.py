@@ -144,6 +144,36 @@ async def a_changed_byte_anywhere_gives_no_other_bytes(place: TrialLocation) -> 
 
 
 @clause_with(Needs.FILES)
+async def a_file_that_was_cut_is_noticed_or_changes_nothing(place: TrialLocation) -> None:
+    """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
+    written = await WrittenThread(place).write()
+
+    def cut(folder: Path) -> str:
+        file = choose_file(files_of(folder), place)
+        size = file.stat().st_size
+        left = place.chance.randrange(1, size)
+        os.truncate(file, left)
+        return f"{file.name} cut from {size} to {left} bytes"
+
+    for _ in range(10):
+        await written.compare(cut)
+
+
+@clause_with(Needs.FILES)
+async def a_file_that_is_gone_is_noticed_or_changes_nothing(place: TrialLocation) -> None:
+    """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
+    written = await WrittenThread(place).write()
+
+    def remove(name: Path, folder: Path) -> str:
+        (folder / name).unlink()
+        return f"{name} removed"
+
+    names = [file.relative_to(place.folder / "store") for file in place.files]
+    for name in names:
+        await written.compare(partial(remove, name), may_lose=len(names) == 1)  # without its only file: an empty store
+
+
+@clause_with(Needs.FILES)
 async def a_changed_byte_of_what_was_written_is_noticed(place: TrialLocation) -> None:
     """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
     written = await WrittenThread(place).write()
@@ -166,29 +196,6 @@ def change(written: bytes, folder: Path, *, place: TrialLocation) -> str:
     if not changed:
         raise NotApplicable("what was written is not found in its files as it was given: they may be compressed")
     return " and ".join(changed) + " changed"
-
-
-@clause_with(Needs.FILES)
-async def a_file_that_was_cut_or_is_gone_is_noticed_or_changes_nothing(place: TrialLocation) -> None:
-    """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
-    written = await WrittenThread(place).write()
-
-    def cut(folder: Path) -> str:
-        file = choose_file(files_of(folder), place)
-        size = file.stat().st_size
-        left = place.chance.randrange(1, size)
-        os.truncate(file, left)
-        return f"{file.name} cut from {size} to {left} bytes"
-
-    def remove(name: Path, folder: Path) -> str:
-        (folder / name).unlink()
-        return f"{name} removed"
-
-    for _ in range(10):
-        await written.compare(cut)
-    names = [file.relative_to(place.folder / "store") for file in place.files]
-    for name in names:
-        await written.compare(partial(remove, name), may_lose=len(names) == 1)  # without its only file: an empty store
 
 
 @clause_with(Needs.FILES)

@@ -81,27 +81,27 @@ async def what_another_checkpoint_needs_stays_and_what_none_needs_goes(store: St
 async def pruning_any_part_of_a_tree_leaves_exactly_what_is_needed(
     store: Store, owner: ThreadOwner, chance: Random
 ) -> None:
-    """A store keeps a chunk while a checkpoint needs it: the checkpoint that added it and its successors, until one
-    drops it."""
+    """Pinned checkpoints stay, and so do the chunks that the head, a branch or any other checkpoint refers to."""
+    await owner.save(brings=["a", "b"])
+    fork = await owner.save(drops=["b"], brings=["c"])
+    await owner.save(brings=["d"], drops=["c"])
+    owner.head = fork
+    await owner.save(brings=["e"])  # 2 -> 3 and 2 -> 4
+    for doomed in (["t-1", "t-2"], ["t-3"]):
+        expect_equal(f"how many of {doomed} were pruned", await store.prune("t", doomed), len(doomed))
+        await exactly_what_is_needed(store, owner)
     for _ in range(6):
         await grow(owner, chance, 5)
         doomed = some(chance, await checkpoint_ids(store, thread_id="t"))
         expect_equal("how many were pruned", await store.prune("t", doomed), len(doomed))
         await exactly_what_is_needed(store, owner)
-
-
-@clause
-async def commits_that_prune_any_part_of_a_tree_leave_what_is_needed(
-    store: Store, owner: ThreadOwner, chance: Random
-) -> None:
-    """Numbers of checkpoints that retention deletes with it."""
     for _ in range(6):
         await grow(owner, chance, 4)
-        left = list(await store.infos(thread_id="t"))
-        doomed = some(chance, [name.checkpoint_id for name in left])
-        await owner.save(prunes=[name.number for name in left if name.checkpoint_id in doomed])
-        expected = [name.checkpoint_id for name in left if name.checkpoint_id not in doomed] + [f"t-{owner.number}"]
-        expect_equal("the checkpoints that are left", await checkpoint_ids(store, thread_id="t"), expected)
+        left = {info.checkpoint_id: info.number for info in await store.infos(thread_id="t")}
+        doomed = some(chance, list(left))
+        await owner.save(prunes=[left.pop(name) for name in doomed])
+        expected = [*left, f"t-{owner.number}"]
+        expect_equal("the checkpoints that a commit leaves", await checkpoint_ids(store, thread_id="t"), expected)
         await check_readable(store, "t", owner.has)
     await store.prune("t", (await checkpoint_ids(store, thread_id="t"))[:1])  # frees all that was pruned, at once
     await exactly_what_is_needed(store, owner)
@@ -201,8 +201,8 @@ async def a_pinned_checkpoint_is_not_pruned(store: Store) -> None:
 
 
 @clause
-async def an_unpinned_checkpoint_goes_like_any_other_however_often_it_was_pinned(store: Store) -> None:
-    """Needs no lease; idempotent."""
+async def an_unpinned_checkpoint_goes_like_any_other_and_cannot_be_pinned_then(store: Store) -> None:
+    """Needs no lease; idempotent. Raises CheckpointNotFound."""
     owner = await save_line(store, 3)
     for checkpoint_id in ("t-1", "t-1", "t-2"):
         await store.pin(checkpoint_id)
@@ -211,6 +211,10 @@ async def an_unpinned_checkpoint_goes_like_any_other_however_often_it_was_pinned
     expect_equal("how many went", await store.prune("t", ["t-1"]), 1)
     await owner.save(prunes=[2])
     await expect_state(store, checkpoints=["t-3", "t-4"])
+    async with expect_unchanged(store):
+        for gone in ("none", "t-1", "t-2"):
+            await expect_raises(CheckpointNotFound, store.pin(gone), f"pinning {gone!r}, which is not there")
+            await expect_raises(CheckpointNotFound, store.unpin(gone), f"unpinning {gone!r}, which is not there")
 
 
 @clause
@@ -230,17 +234,6 @@ async def a_checkpoint_shows_whether_it_is_pinned_and_nothing_else_is_changed(st
         expect_equal(f"the {name}", after[name], before[name])
     await store.unpin("t-1")
     expect_equal("what can be read after it was unpinned", await read_everything(store), before)
-
-
-@clause
-async def an_unknown_checkpoint_cannot_be_pinned(store: Store) -> None:
-    """Needs no lease; idempotent. Raises CheckpointNotFound."""
-    await save_thread(store, "t", 2)
-    await store.prune("t", ["t-1"])
-    async with expect_unchanged(store):
-        for gone in ("none", "t-1"):
-            await expect_raises(CheckpointNotFound, store.pin(gone), f"pinning {gone!r}, which is not there")
-            await expect_raises(CheckpointNotFound, store.unpin(gone), f"unpinning {gone!r}, which is not there")
 
 
 @clause

@@ -35,21 +35,6 @@ async def move_thread(source: Store, target: Store, thread_id: str = "t") -> Non
     await target.add_thread(await header_of(source, thread_id), iter(await all_commits(source, thread_id)))
 
 
-async def a_tree(store: Store) -> ThreadOwner:
-    """Two branches, pruned in the middle: 1 -> 2 -> 3, 2 -> 4 -> 5, without 2 and 3."""
-    owner = await own(store)
-    await owner.save(brings=["a", "b"], events=1)
-    fork = await owner.save(brings=["c"], drops=["b"], events=1)
-    await owner.save(brings=["d"])
-    owner.head = fork
-    await owner.save(brings=["e"], drops=["a"])
-    await owner.save(brings=["f"], events=1)
-    await store.pin("t-1")
-    await owner.release()
-    await store.prune("t", ["t-2", "t-3"])
-    return owner
-
-
 @clause
 async def a_transferred_thread_is_complete_and_continues(store: Store, target: Store) -> None:
     """Add a thread as another store had it, with its numbers and ids, all or nothing. Reads the iterable once."""
@@ -81,9 +66,17 @@ async def a_transferred_thread_is_complete_and_continues(store: Store, target: S
 
 
 @clause
-async def branches_and_pins_are_transferred_and_can_be_pruned(store: Store, target: Store) -> None:
+async def branches_and_pins_are_transferred_and_can_be_pruned(store: Store, owner: ThreadOwner, target: Store) -> None:
     """its references to commits that are no longer its ancestors."""
-    owner = await a_tree(store)
+    await owner.save(brings=["a", "b"], events=1)
+    fork = await owner.save(brings=["c"], drops=["b"], events=1)
+    await owner.save(brings=["d"])
+    owner.head = fork
+    await owner.save(brings=["e"], drops=["a"])
+    await owner.save(brings=["f"], events=1)  # 1 -> 2 -> 3 and 2 -> 4 -> 5
+    await store.pin("t-1")
+    await owner.release()
+    await store.prune("t", ["t-2", "t-3"])
     await move_thread(store, target)
     expect_equal("what can be read there", await read_everything(target), await read_everything(store))
     expect_equal("how many went of a pinned and another", await target.prune("t", ["t-1", "t-4"]), 1)
@@ -183,9 +176,8 @@ class _BrokenOff(Exception):
 
 
 @clause
-async def what_was_pruned_is_not_transferred_and_not_missed(store: Store, target: Store) -> None:
+async def what_was_pruned_is_not_transferred_and_not_missed(store: Store, owner: ThreadOwner, target: Store) -> None:
     """its references to commits that are no longer its ancestors."""
-    owner = await own(store)
     await owner.save(brings=["a", "b"], events=1)
     for number in range(2, 8):
         digest, data = chunk(f"event {number}")
