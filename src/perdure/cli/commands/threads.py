@@ -26,15 +26,7 @@ from perdure.cli.contents import (
 )
 from perdure.cli.errors import explain
 from perdure.cli.options import find_thread, store_command, thread_argument
-from perdure.cli.tables import (
-    format_age,
-    format_time,
-    iso_time,
-    print_json,
-    print_table,
-    thread_status,
-    thread_tree,
-)
+from perdure.cli.tables import format_age, format_time, iso_time, print_json, print_table, thread_status, thread_tree
 from perdure.cli.values import make_printable, shorten, to_line, to_tree
 from perdure.errors import PerdureError
 from perdure.events import WorkflowEvent

@@ -22,13 +22,7 @@ from perdure.testing.conformance.clause import (
     expect_raises,
 )
 from perdure.testing.conformance.location import TrialLocation, files_of
-from perdure.testing.conformance.threads import (
-    expect_state,
-    expect_unchanged,
-    own,
-    save_full_thread,
-    save_thread,
-)
+from perdure.testing.conformance.threads import expect_state, expect_unchanged, own, save_full_thread, save_thread
 
 THREADS = ("hit", "left alone")
 MARK = "the mark of the thread that is hit"
