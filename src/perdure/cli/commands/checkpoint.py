@@ -64,7 +64,8 @@ async def state(storage: StoreCheckpointStorage, checkpoint: str, key: str | Non
         else:
             click.echo("\n".join(to_full_lines(value)))
     elif as_json:
-        print_json(_tree(info, contents))
+        requests = [question_tree(event) for event in contents.pending_request_info_events.values()]
+        print_json({**checkpoint_tree(info), "requests": requests, **contents_tree(contents)})
     else:
         _print(info, contents)
 
@@ -75,14 +76,6 @@ def _value(checkpoint: WorkflowCheckpoint, key: str) -> Any:
         guess = did_you_mean(key, checkpoint.state)
         raise Mistake(f"The state of {checkpoint.checkpoint_id!r} has no key {key!r}{guess}. Its keys: {keys}.")
     return checkpoint.state[key]
-
-
-def _tree(info: CheckpointInfo, checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
-    return {
-        **checkpoint_tree(info),
-        "requests": [question_tree(event) for event in checkpoint.pending_request_info_events.values()],
-        **contents_tree(checkpoint),
-    }
 
 
 def _print(info: CheckpointInfo, checkpoint: WorkflowCheckpoint) -> None:

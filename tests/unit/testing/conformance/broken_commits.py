@@ -51,7 +51,7 @@ class NotesEndTheQuestions(Passing):
         await super().commit(commit if commit.info is not None else changed(commit, requests=[]))
 
 
-@breaks(commits.a_checkpoint_may_follow_an_older_one_or_one_of_another_thread)
+@breaks(commits.a_checkpoint_follows_any_older_one_or_the_nearest_that_is_left)
 class ContinuesFromTheHeadOnly(Passing):
     async def commit(self, commit: Commit) -> None:
         head = await self.head(commit.lease.thread_id)

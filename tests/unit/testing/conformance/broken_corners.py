@@ -56,7 +56,7 @@ class BeginsWithACheckpoint(Passing):
         await super().commit(commit)
 
 
-@breaks(commits.a_checkpoint_may_follow_an_older_one_or_one_of_another_thread)
+@breaks(commits.a_checkpoint_follows_any_older_one_or_the_nearest_that_is_left)
 class KnowsOnlyItsOwnParents(Passing):
     async def commit(self, commit: Commit) -> None:
         if commit.info is not None and commit.parent is None:

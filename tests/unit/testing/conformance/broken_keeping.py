@@ -12,7 +12,7 @@ from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.errors import CheckpointNotFound, ThreadBusy
 from perdure.records import CheckpointInfo, Commit, StoredCheckpoint, ThreadInfo
-from perdure.testing.conformance.clauses import damage, retention
+from perdure.testing.conformance.clauses import commits, damage, retention
 
 
 class LosesChunks(Passing):
@@ -149,7 +149,7 @@ class ForgetsWhatEventsReferTo(Passing):
         await super().commit(changed(commit, events=events))
 
 
-@breaks(retention.a_checkpoint_follows_the_nearest_one_that_is_left)
+@breaks(commits.a_checkpoint_follows_any_older_one_or_the_nearest_that_is_left)
 class FollowsTheGone(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

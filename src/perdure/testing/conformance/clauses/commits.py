@@ -107,17 +107,28 @@ async def a_commit_without_a_checkpoint_keeps_head_journal_requests_and_timer(st
 
 
 @clause
-async def a_checkpoint_may_follow_an_older_one_or_one_of_another_thread(store: Store, owner: ThreadOwner) -> None:
+async def a_checkpoint_follows_any_older_one_or_the_nearest_that_is_left(store: Store, owner: ThreadOwner) -> None:
     """The checkpoint that it continues from, or the nearest ancestor that is still stored."""
     first = await owner.save(brings=["a"])
     await owner.save(drops=["a"])
     owner.head = first
     branch = await owner.save()
     await expect_state(store, head="t-3", checkpoints=["t-1", "t-2", "t-3"], parents=[None, "t-1", "t-1"])
-    commit = (await own(store, "fork")).checkpoint()
+    fork = await own(store, "fork")
+    commit = fork.checkpoint()
     info = msgspec.structs.replace(commit.info, previous_checkpoint_id=branch.checkpoint_id) if commit.info else None
     await store.commit(msgspec.structs.replace(commit, info=info))
     expect_equal("the checkpoints of the fork", await store.infos(thread_id="fork"), [info])
+    await fork.release()
+    await store.delete_thread("fork")
+    await owner.save()
+    await owner.save()  # 1 -> 3 -> 4 -> 5
+    await store.prune("t", ["t-2", "t-3", "t-4"])
+    await expect_state(store, "after a prune", parents=[None, "t-1"])
+    await owner.save(prunes=[5])
+    await expect_state(store, "after a commit that prunes", head="t-6", parents=[None, "t-1"])
+    await store.prune("t", ["t-1"])
+    await expect_state(store, "of the last one", parents=[None])
 
 
 @clause

@@ -168,19 +168,6 @@ async def chunks_that_events_refer_to_stay_as_long_as_the_events(store: Store, o
     await expect_state(store, "without the events", chunks={ref("d", 6), ref("a", 7)})
 
 
-@clause
-async def a_checkpoint_follows_the_nearest_one_that_is_left(store: Store) -> None:
-    """The checkpoint that it continues from, or the nearest ancestor that is still stored."""
-    owner = await save_line(store, events=1)
-    await store.prune("t", ["t-2", "t-3"])
-    await expect_state(store, parents=[None, "t-1"])
-    await owner.save(prunes=[4])
-    head = await store.head("t")
-    expect_equal("what the head follows", head and head.info.previous_checkpoint_id, "t-1")
-    await store.prune("t", ["t-1"])
-    await expect_state(store, "of the last one", parents=[None])
-
-
 # ---------------------------------------------------------------- pins
 
 
