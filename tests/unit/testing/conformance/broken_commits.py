@@ -111,7 +111,7 @@ class GivesUpWhenCancelled(Passing):
 # ---------------------------------------------------------------- journal, requests, timers
 
 
-@breaks(journal.the_journal_is_read_in_the_order_it_was_written)
+@breaks(journal.a_checkpoint_removes_journal_entries_but_for_unsettled_deliveries)
 class SortsTheJournal(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened = await super().open(thread_id, owner, takeover=takeover)

@@ -48,7 +48,7 @@ async def take_and_release(store: Store, thread_id: str) -> None:
     await store.release(opened.lease)
 
 
-@breaks(commits.a_thread_may_begin_with_a_commit_without_a_checkpoint)
+@breaks(commits.a_commit_without_a_checkpoint_keeps_head_journal_requests_and_timer)
 class BeginsWithACheckpoint(Passing):
     async def commit(self, commit: Commit) -> None:
         if commit.info is None and commit.number == 1:

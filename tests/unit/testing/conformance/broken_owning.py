@@ -139,13 +139,13 @@ class ReleasesForOthers(KnowsTheNewest):
         await super().release(self.instead_of(lease))
 
 
-@breaks(owning.a_lease_is_renewed_until_it_is_taken_over_or_released)
+@breaks(owning.a_lease_is_renewed_and_writes_until_it_is_taken_over_or_released)
 class GivesUpWhatIsRenewed(Passing):
     async def renew(self, lease: Lease) -> None:
         await super().release(lease)
 
 
-@breaks(owning.a_lease_is_renewed_until_it_is_taken_over_or_released)
+@breaks(owning.a_lease_is_renewed_and_writes_until_it_is_taken_over_or_released)
 class RenewsAnything(Passing):
     async def renew(self, lease: Lease) -> None:
         pass
@@ -154,19 +154,19 @@ class RenewsAnything(Passing):
 # ---------------------------------------------------------------- fencing
 
 
-@breaks(owning.a_lease_that_was_taken_over_or_released_cannot_write)
+@breaks(owning.a_lease_is_renewed_and_writes_until_it_is_taken_over_or_released)
 class CommitsWithAnyFence(KnowsTheNewest):
     async def commit(self, commit: Commit) -> None:
         await super().commit(changed(commit, lease=self.instead_of(commit.lease)))
 
 
-@breaks(owning.a_lease_that_was_taken_over_or_released_cannot_write)
+@breaks(owning.a_lease_is_renewed_and_writes_until_it_is_taken_over_or_released)
 class RecordsWithAnyFence(KnowsTheNewest):
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         await super().append_journal(self.instead_of(lease), entry)
 
 
-@breaks(owning.a_lease_that_was_taken_over_or_released_cannot_write)
+@breaks(owning.a_lease_is_renewed_and_writes_until_it_is_taken_over_or_released)
 class WritesAfterTheRelease(KnowsTheNewest):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

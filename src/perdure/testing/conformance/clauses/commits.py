@@ -92,18 +92,22 @@ async def a_commit_that_is_not_the_next_or_whose_parent_is_gone_stores_nothing(s
 
 @clause
 async def a_commit_without_a_checkpoint_keeps_head_journal_requests_and_timer(store: Store, owner: ThreadOwner) -> None:
-    """a commit without a checkpoint keeps them all"""
+    """None for a commit without a checkpoint, which has only events or a status."""
+    await owner.note(events=1, status="FAILED", requests=[make_request("t", "first", 1)])
+    await expect_state(store, "of a thread that begins with one", head=None, checkpoints=[], requests=["first"])
+    thread = expect_one("the threads", await store.threads())
+    expect_fields("the thread", thread, number=1, status="FAILED", checkpoint_id=None)
     await owner.save(requests=[make_request("t", "question", 1)], due_at=at(5))
     await owner.record(7)
     head = await store.head("t")
     await owner.note(events=2, status="FAILED", unsettled=[9])
     expect_equal("the head", await store.head("t"), head)
     thread = expect_one("the threads", await store.threads())
-    expect_fields("the thread", thread, number=2, status="FAILED", due_at=at(5))
+    expect_fields("the thread", thread, number=3, checkpoint_id="t-2", status="FAILED", due_at=at(5))
     await expect_state(store, requests=["question"])
     opened = await store.open("t", "run-2", takeover=True)
-    expect_fields("what an owner finds", opened, number=2, last_seq=2)
-    expect_equal("the journal", [(entry.delivery_id, entry.number) for entry in opened.journal], [(7, 2)])
+    expect_fields("what an owner finds", opened, number=3, last_seq=3)
+    expect_equal("the journal", [(entry.delivery_id, entry.number) for entry in opened.journal], [(7, 3)])
 
 
 @clause
@@ -182,13 +186,3 @@ async def a_commit_whose_caller_is_cancelled_completes(store: Store, owner: Thre
     expect((again.number, again.last_seq) in expected, f"the thread stands at {again.number}, {again.last_seq}")
     expect_equal("the chunks", len(await chunks(store, "t")), again.number)
     await again.save(events=1)
-
-
-@clause
-async def a_thread_may_begin_with_a_commit_without_a_checkpoint(store: Store, owner: ThreadOwner) -> None:
-    """None for a commit without a checkpoint, which has only events or a status."""
-    await owner.note(events=1, status="FAILED", requests=[make_request("t", "q", 1)])
-    await expect_state(store, head=None, checkpoints=[], requests=["q"])
-    thread = expect_one("the threads", await store.threads())
-    expect_fields("the thread", thread, number=1, status="FAILED", checkpoint_id=None)
-    expect_equal("the number of the first checkpoint", (await owner.save()).number, 2)
