@@ -60,7 +60,10 @@ def doctor(
         result = asyncio.run(examine_store(url or store, redis_url))
     is_well = all(item.mark != "fail" for item in result.findings)
     if as_json:
-        findings = [item._asdict() for item in result.findings]
+        findings = [
+            {"mark": item.mark, "check": item.check, "found": item.text, "remedy": item.remedy}
+            for item in result.findings
+        ]
         print_json(
             {"store": result.place, "kind": result.kind, "is_well": is_well, "findings": findings, **result.facts}
         )
@@ -261,8 +264,7 @@ def _examine_own_files(store: Any) -> Examination:
 
 def _print(result: Examination) -> None:
     rows = [
-        (item.mark, item.check, f"{item.found}. {item.remedy}" if item.remedy else item.found)
-        for item in result.findings
+        (item.mark, item.check, f"{item.text}. {item.remedy}" if item.remedy else item.text) for item in result.findings
     ]
     print_table(("MARK", "CHECK", "FOUND"), rows)
     if result.tables:
