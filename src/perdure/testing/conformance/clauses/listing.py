@@ -246,8 +246,8 @@ async def threads_and_requests_are_listed_by_the_beginning_of_thread_ids(store: 
     of_workflow = await pending(store, prefix="bob/", workflow_name="odd")
     expect_equal("those of a workflow", of_workflow, [("bob/1", "q"), ("bob/2", "q")])
     for prefix in ("carl/", "%", "\ud800"):
-        found = [*await thread_ids(store, prefix=prefix), *await pending(store, prefix=prefix)]
-        expect_equal(f"the threads and requests of {prefix!a}", found, [])
+        listed = [*await thread_ids(store, prefix=prefix), *await pending(store, prefix=prefix)]
+        expect_equal(f"the threads and requests of {prefix!a}", listed, [])
 
 
 @clause
