@@ -240,20 +240,18 @@ def _check_usable(report: Report) -> Finding:
 
 def _check_settings(server: Server) -> Iterator[Finding]:
     settings, user = server.settings, _name(server.user)
-    is_sound = True
-    for name, harm in OFF.items():
-        if settings.get(name) == "off":
-            is_sound = False
-            yield warn("settings", f"{name} is off: {harm}", f"Set {name} = on")
-    if settings.get("synchronous_commit") == "off":
-        is_sound = False
+    harms = {name: harm for name, harm in OFF.items() if settings.get(name) == "off"}
+    for name, harm in harms.items():
+        yield warn("settings", f"{name} is off: {harm}", f"Set {name} = on")
+    is_quick = settings.get("synchronous_commit") == "off"
+    if is_quick:
         text = "synchronous_commit is off: a crash of the server may lose the last commits, though acknowledged"
         yield warn("settings", text, f"ALTER ROLE {user} SET synchronous_commit = on")
-    if 0 < int(settings.get("statement_timeout", 0)) < SHORT_TIMEOUT_MS:
-        is_sound = False
+    is_short = 0 < int(settings.get("statement_timeout", 0)) < SHORT_TIMEOUT_MS
+    if is_short:
         text = f"statement_timeout is {settings['statement_timeout']} ms: large commits, lists and pruning may not end"
         yield warn("settings", text, f"ALTER ROLE {user} SET statement_timeout = '30s'")
-    if is_sound:
+    if not harms and not is_quick and not is_short:
         yield ok("settings", "fsync, full_page_writes and synchronous_commit keep what was acknowledged")
 
 

@@ -40,37 +40,44 @@ def checkpoint_tree(info: CheckpointInfo) -> dict[str, Any]:
 
 
 def contents_tree(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
+    level = _level_tree(checkpoint)
     return {
-        "state": _values(checkpoint.state),
+        "state": level.pop("state"),
         "outputs": [output_tree(item) for item in checkpoint.outputs],
         "answers": {key: _answer_tree(item) for key, item in checkpoint.answered.items()},
-        "due": [_due_tree(*item) for item in _due_deliveries(checkpoint)],
-        "executors": {name: _memory_tree(item) for name, item in checkpoint.executors.items()},
-        "sub_workflows": [
-            {
-                "executor_id": path,
-                "state": _values(item.state),
-                "due": [_due_tree(*due) for due in _due_deliveries(item)],
-                "executors": {name: _memory_tree(memory) for name, memory in item.executors.items()},
-            }
-            for path, item in _iter_children(checkpoint)
-        ],
+        **level,
+        "sub_workflows": [{"executor_id": path, **_level_tree(item)} for path, item in _iter_children(checkpoint)],
+    }
+
+
+def _level_tree(level: AnyLevel) -> dict[str, Any]:
+    return {
+        "state": {key: to_tree(value) for key, value in level.state.items()},
+        "due": [_due_tree(*item) for item in _due_deliveries(level)],
+        "executors": {
+            name: {"saved": to_tree(item.saved), "private": to_tree(item.private)}
+            for name, item in level.executors.items()
+        },
     }
 
 
 def question_tree(event: WorkflowEvent) -> dict[str, Any]:
     """A pending request as its checkpoint holds it; the fields have the names that `perdure requests` uses."""
     terms = event.terms
-    has_default = terms is not None and terms.default is not ...
     return {
         "request_id": event.request_id,
         "executor_id": event.source_executor_id,
         "deadline": None if terms is None else iso_time(terms.deadline),
         "assignee": None if terms is None else terms.assignee,
-        "expects": to_line(event.response_type),
-        "question": to_tree(event.data),
-        **({"default": to_tree(terms.default)} if has_default and terms is not None else {}),
+        **expectation_tree(event),
     }
+
+
+def expectation_tree(event: WorkflowEvent) -> dict[str, Any]:
+    """What a request asks, and for a value of what type. It has a default only if it has terms with one."""
+    asked = {"expects": to_line(event.response_type), "question": to_tree(event.data)}
+    has_default = event.terms is not None and event.terms.default is not ...
+    return {**asked, "default": to_tree(event.terms.default)} if event.terms and has_default else asked
 
 
 def settlement_word(answer: Answer) -> str:
@@ -78,10 +85,6 @@ def settlement_word(answer: Answer) -> str:
     if answer.is_withdrawn:
         return "withdrawn"
     return "answered" if answer.expired_for is None else "expired"
-
-
-def _values(state: dict[str, Any]) -> dict[str, Any]:
-    return {key: to_tree(value) for key, value in state.items()}
 
 
 def output_tree(event: WorkflowEvent) -> dict[str, Any]:
@@ -94,10 +97,6 @@ def _answer_tree(answer: Answer) -> dict[str, Any]:
         "answered_by": answer.answered_by,
         "how": settlement_word(answer),
     }
-
-
-def _memory_tree(memory: ExecutorMemory) -> dict[str, Any]:
-    return {"saved": to_tree(memory.saved), "private": to_tree(memory.private)}
 
 
 def _due_tree(message: WorkflowMessage, suspended: SuspendedDelivery | None) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def find_store(
     Raises UsageError for a URL that names none, and Mistake where there is none and none may be made, or it cannot be
     reached. `named`: what the URL was given as. `with_keys`: it is encrypted if there are keys in the environment.
     """
-    if store is None and _outlives_the_process(own):
+    if store is None and isinstance(own, StoreCheckpointStorage) and not _is_in_memory(own):
         return own
     if store is None and not Path(DEFAULT_FILE).exists():
         hint = f" `--store {DEFAULT}` makes one." if may_be_new else ""
@@ -136,10 +136,6 @@ def _check_postgres(url: str, *, may_be_new: bool) -> None:
         raise Mistake(
             f"There is no store in {where}, and this user may not make one. `perdure doctor` says what is missing."
         )
-
-
-def _outlives_the_process(storage: Any) -> bool:
-    return isinstance(storage, StoreCheckpointStorage) and not _is_in_memory(storage)
 
 
 def _is_in_memory(storage: StoreCheckpointStorage) -> bool:

@@ -148,14 +148,6 @@ class RunProgress(Progress[WorkflowRunResult]):
             _print_rest(result, self._place)
 
 
-def _print_superstep_started(event: WorkflowEvent) -> None:
-    click.secho(f"superstep {event.iteration}", bold=True)
-
-
-def _print_superstep_discarded(event: WorkflowEvent) -> None:
-    click.echo(f"superstep {event.iteration} did not end; what had finished in it is recorded")
-
-
 def _print_retrying(event: WorkflowEvent) -> None:
     after = f" in {event.data['delay_seconds']:g} s" if isinstance(event.data, dict) else ""
     _print_line(event, f"failed, is tried again{after}: {_error_text(event)}", fg="yellow")
@@ -167,8 +159,10 @@ def _print_request_info(event: WorkflowEvent) -> None:
 
 
 _PRINTERS: dict[str, Callable[[WorkflowEvent], None]] = {
-    "superstep_started": _print_superstep_started,
-    "superstep_discarded": _print_superstep_discarded,
+    "superstep_started": lambda event: click.secho(f"superstep {event.iteration}", bold=True),
+    "superstep_discarded": lambda event: click.echo(
+        f"superstep {event.iteration} did not end; what had finished in it is recorded"
+    ),
     "executor_invoked": lambda event: _print_line(event, "runs", dim=True),
     "executor_completed": lambda event: _print_line(event, "done", fg="green"),
     "executor_bypassed": lambda event: _print_line(event, "had finished before: not run again", fg="cyan"),
@@ -286,13 +280,6 @@ class ExecutionProgress(Progress[WorkflowResult]):
             raise Mistake(f"The execution ended with an error: {result.error}")
 
 
-def _print_completed(event: events.WorkflowAgentCompletedEvent) -> None:
-    if event.success:
-        _print_node_line(event, "done", fg="green")
-    else:
-        _print_node_line(event, f"failed: {event.error_message}", fg="red")
-
-
 def _print_resolved(event: events.WorkflowApprovalResolvedEvent) -> None:
     word = "approved" if event.approved else "denied"
     late = ", because no answer came in time" if event.timed_out else ""
@@ -314,7 +301,11 @@ def _print_diagnostic(event: events.WorkflowDiagnosticEvent) -> None:
 
 _EXECUTION_PRINTERS: dict[type, Callable[[Any], None]] = {
     events.WorkflowAgentStartedEvent: lambda event: _print_node_line(event, "runs", dim=True),
-    events.WorkflowAgentCompletedEvent: _print_completed,
+    events.WorkflowAgentCompletedEvent: lambda event: (
+        _print_node_line(event, "done", fg="green")
+        if event.success
+        else _print_node_line(event, f"failed: {event.error_message}", fg="red")
+    ),
     events.WorkflowAgentSkippedEvent: lambda event: _print_node_line(event, f"skipped: {event.reason}", fg="yellow"),
     events.WorkflowEdgeTraversedEvent: _print_edge,
     events.WorkflowApprovalRequestedEvent: lambda event: _print_node_line(event, "asks for approval", fg="magenta"),
@@ -335,17 +326,13 @@ def _node_path(event: Any) -> str:
 # ---------------------------------------------------------------- when it rests
 
 
+RESULT_FIELDS = ("checkpoint_id", "state", "success", "final_answer", "outputs", "error", "duration", "usage")
+
+
 def _result_tree(result: WorkflowResult) -> dict[str, Any]:
     return {
         "thread_id": result.execution_id,
-        "checkpoint_id": result.checkpoint_id,
-        "state": result.state,
-        "success": result.success,
-        "final_answer": result.final_answer,
-        "outputs": result.outputs,
-        "error": result.error,
-        "duration": result.duration,
-        "usage": result.usage,
+        **{name: getattr(result, name) for name in RESULT_FIELDS},
         "requests": [_request_tree(state) for state in result.pending],
     }
 

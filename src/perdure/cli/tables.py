@@ -132,7 +132,7 @@ def iso_time(at: datetime | None) -> str | None:
 # ---------------------------------------------------------------- standing
 
 
-_WORDS = {
+STATUS_WORDS = {
     WorkflowRunState.IDLE: "idle",
     WorkflowRunState.IDLE_WITH_PENDING_REQUESTS: "waiting",
     WorkflowRunState.FAILED: "failed",
@@ -145,7 +145,7 @@ def thread_status(thread: ThreadInfo) -> str:
     run ended: idle (nothing is due or asked), waiting (for answers), failed, cancelled."""
     if thread.run_id is not None:
         return "running"
-    return _WORDS.get(WorkflowRunState(thread.status), "interrupted") if thread.status else "new"
+    return STATUS_WORDS.get(WorkflowRunState(thread.status), "interrupted") if thread.status else "new"
 
 
 def thread_tree(thread: ThreadInfo) -> dict[str, Any]:
@@ -180,15 +180,15 @@ def format_size(count: int) -> str:
     return f"{amount:.1f} {units[0]}"
 
 
-ReportProgress = Callable[[int, int], None]
-"""Called with the amount that is done, and with the whole amount."""
+ReportProgress = Callable[..., None]
+"""Called with the amount that is done, with the whole amount, and with whatever else is known."""
 
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[ReportProgress]:
     """On stderr, as long as the block lasts. It leaves nothing on the screen."""
     if not sys.stderr.isatty():
-        yield lambda done, total: None
+        yield lambda *_: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -204,10 +204,7 @@ def progress_bar(what: str) -> Iterator[ReportProgress]:
     with Progress(*columns, console=console, transient=True, expand=True, redirect_stdout=False) as bar:
         task = bar.add_task(what, total=None)
 
-        def update(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield update
+        yield lambda done, total, *_: bar.update(task, completed=done, total=total)
 
 
 # ---------------------------------------------------------------- durations

@@ -50,14 +50,6 @@ def _call(value: Any) -> str:
     return f"{value.get('name')}({arguments_text})"
 
 
-def _result(value: Any) -> str:
-    return f"failed: {value['exception']}" if value.get("exception") else f"gave {value.get('result')!r}"
-
-
-def _approval_request(value: Any) -> str:
-    return f"may {_call(value['function_call']['$value'])} be called?"
-
-
 def _approval_answer(value: Any) -> str:
     if value.get("approved"):
         return "approved"
@@ -75,8 +67,10 @@ def _approval(tree: Any) -> str:
 
 _CONTENTS: dict[str, Callable[[Any], str]] = {
     "function_call": lambda value: f"calls {_call(value)}",
-    "function_result": _result,
-    "function_approval_request": _approval_request,
+    "function_result": lambda value: (
+        f"failed: {value['exception']}" if value.get("exception") else f"gave {value.get('result')!r}"
+    ),
+    "function_approval_request": lambda value: f"may {_call(value['function_call']['$value'])} be called?",
     "function_approval_response": _approval_answer,
 }
 _AGENT_TYPES: dict[str, Callable[[Any], str]] = {
@@ -143,16 +137,13 @@ def to_full_lines(value: Any) -> list[str]:
 def make_printable(text: str) -> str:
     """The text without anything that would move a terminal's cursor or change its colours."""
     return "".join(
-        character if character.isprintable() or character in "\n\t" else _escape(character) for character in text
+        character if character.isprintable() or character in "\n\t" else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 
 def shorten(text: str, most: int = MAX_CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text) - most} more characters; --json shows all)"
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 # ---------------------------------------------------------------- trees

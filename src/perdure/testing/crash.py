@@ -20,6 +20,7 @@ from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing.clock import FakeClock
+from perdure.testing.conformance.clause import differences
 from perdure.testing.faults import Faults, Point, ProcessGone, When
 from perdure.testing.recorded import Doing, RecordedWork
 from perdure.workflows.functions import FunctionalWorkflow
@@ -148,16 +149,19 @@ def problems(calm: Ending, resumed: Ending, recorded: Counter[Doing] | None) -> 
 
     `recorded` is what the storage had when it was interrupted; None where the storage keeps no record.
     """
-    differences = list(_differences("at rest", calm.rests[-len(resumed.rests) :], resumed.rests))
-    differences += _differences("", calm.parts, resumed.parts)
+    at_rest = differences(calm.rests[-len(resumed.rests) :], resumed.rests, "at rest")
+    sentences = [
+        f"{path.removeprefix('.')}: expected {_short(expected)}, got {_short(got)}"
+        for path, expected, got in (*at_rest, *differences(calm.parts, resumed.parts))
+    ]
     for doing, count in (recorded or {}).items():
         allowed = max(0, calm.calls[doing] - count)
         if resumed.calls[doing] > allowed:
-            differences.append(
+            sentences.append(
                 f"{_format_doing(doing)} is called {calm.calls[doing]} times in an undisturbed run; {count} of these "
                 f"were recorded, and yet it was called {resumed.calls[doing]} times after the resume"
             )
-    return differences
+    return sentences
 
 
 def _format_doing(doing: Doing) -> str:
@@ -165,25 +169,14 @@ def _format_doing(doing: Doing) -> str:
     return repr(path) if child_id is None else f"{path!r} of child {child_id}"
 
 
-def _differences(path: str, expected: Tree, got: Tree) -> Iterator[str]:
-    if isinstance(expected, dict) and isinstance(got, dict):
-        for key in dict.fromkeys((*expected, *got)):
-            yield from _differences(f"{path}.{key}" if path else str(key), expected.get(key), got.get(key))
-    elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
-        for index, (expected_item, got_item) in enumerate(zip(expected, got, strict=True)):
-            yield from _differences(f"{path}[{index}]", expected_item, got_item)
-    elif expected != got:
-        yield f"{path}: expected {_short(expected)}, got {_short(got)}"
-
-
 def _short(tree: Tree) -> str:
-    text = json.dumps(tree, ensure_ascii=False)
+    text = json.dumps(tree, ensure_ascii=False, default=repr)
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
-def did_not_survive(workflow_name: str, point: str, differences: list[str], tried: list[str]) -> AssertionError:
+def did_not_survive(workflow_name: str, point: str, sentences: list[str], tried: list[str]) -> AssertionError:
     lines = [f"Workflow {workflow_name!r} does not survive {point}. The resumed run differs from an undisturbed one:"]
-    lines += [f"  {problem}" for problem in differences]
+    lines += [f"  {problem}" for problem in sentences]
     lines.append(f"Before that it survived {len(tried)} interruptions{': ' if tried else ''}{', '.join(tried)}.")
     return AssertionError("\n".join(lines))
 
@@ -216,9 +209,9 @@ async def assert_survives_crash(
         for nth in range(1, faults.counts[point] + 1):
             for when in MOMENTS:
                 shown = f"{when} {point} {nth}"
-                differences = await trial.crash_and_resume(point, nth, when, calm)
-                if differences:
-                    raise did_not_survive(trial.name, f"a crash {shown}", differences, survived)
+                wrong = await trial.crash_and_resume(point, nth, when, calm)
+                if wrong:
+                    raise did_not_survive(trial.name, f"a crash {shown}", wrong, survived)
                 survived.append(shown)
     return Survival(tuple(survived))
 
@@ -233,11 +226,10 @@ class _Trial:
     name: str = ""
 
     async def run_undisturbed(self, faults: Faults) -> Ending:
-        made = self.make_storage()
-        storage = faults.wrap(made)
-        workflow = build(self.make_workflow, storage)
-        self.name = workflow.name
-        async with self._time_passes(), _close_after(made):
+        async with self._open() as made:
+            storage = faults.wrap(made)
+            workflow = build(self.make_workflow, storage)
+            self.name = workflow.name
             try:
                 return await take_to_the_end(workflow, storage, self.message, self.answers)
             except Exception as error:
@@ -248,13 +240,12 @@ class _Trial:
         """What is wrong after a crash there and a resume."""
         faults = Faults()
         faults.crash(point, nth=nth, when=when)
-        storage = self.make_storage()
-        dying = faults.wrap(storage)
-        workflow = build(self.make_workflow, dying)
-        recorded = RecordedWork(workflow.graph) if isinstance(storage, StoreCheckpointStorage) else None
-        if recorded is not None:
-            faults.watch(recorded.take)
-        async with self._time_passes(), _close_after(storage):
+        async with self._open() as storage:
+            dying = faults.wrap(storage)
+            workflow = build(self.make_workflow, dying)
+            recorded = RecordedWork(workflow.graph) if isinstance(storage, StoreCheckpointStorage) else None
+            if recorded is not None:
+                faults.watch(recorded.take)
             try:
                 await take_to_the_end(workflow, dying, self.message, self.answers)
             except ProcessGone:
@@ -268,9 +259,15 @@ class _Trial:
         return problems(calm, resumed, before)
 
     @asynccontextmanager
-    async def _time_passes(self) -> AsyncIterator[None]:
-        async with self.clock.skipping() if self.clock is not None else nullcontext():
-            yield
+    async def _open(self) -> AsyncIterator[Any]:
+        """A new storage; time passes until it is closed. A server has only so many connections."""
+        storage = self.make_storage()
+        try:
+            async with self.clock.skipping() if self.clock is not None else nullcontext():
+                yield storage
+        finally:
+            if hasattr(storage, "close"):
+                await storage.close()
 
 
 def _factory(storage: Callable[[], Any] | None) -> Callable[[], Any]:
@@ -282,14 +279,3 @@ def _factory(storage: Callable[[], Any] | None) -> Callable[[], Any]:
             f"{storage!r}: every crash needs a thread of its own to happen to."
         )
     return storage
-
-
-@asynccontextmanager
-async def _close_after(storage: Any) -> AsyncIterator[None]:
-    """There is one for each trial, and a server has only so many connections."""
-    try:
-        yield
-    finally:
-        close = getattr(storage, "close", None)
-        if close is not None:
-            await close()

@@ -62,7 +62,7 @@ class FaultyStorage(StoreCheckpointStorage):
 
 
 class FaultySixMethods:
-    """A storage with only the six methods: saving is its one point, `commit`."""
+    """A storage with only the six methods: saving is its one point, `commit`. All others end with a crash."""
 
     def __init__(self, storage: Any, faults: Faults) -> None:
         self._storage = storage
@@ -72,27 +72,8 @@ class FaultySixMethods:
         saved: str = await self._faults.around("commit", partial(self._storage.save, checkpoint), checkpoint)
         return saved
 
-    async def load(self, checkpoint_id: CheckpointID) -> WorkflowCheckpoint:
-        return cast(WorkflowCheckpoint, await self._alive.load(checkpoint_id))
-
-    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
-        return cast(list[WorkflowCheckpoint], await self._alive.list_checkpoints(workflow_name=workflow_name))
-
-    async def delete(self, checkpoint_id: CheckpointID) -> bool:
-        return bool(await self._alive.delete(checkpoint_id))
-
-    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        return cast(WorkflowCheckpoint | None, await self._alive.get_latest(workflow_name=workflow_name))
-
-    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[CheckpointID]:
-        return cast(list[str], await self._alive.list_checkpoint_ids(workflow_name=workflow_name))
-
-    @property
-    def _alive(self) -> Any:
-        self._faults.check_alive()
-        return self._storage
-
     def __getattr__(self, name: str) -> Any:
+        self._faults.check_alive()
         return getattr(self._storage, name)
 
 

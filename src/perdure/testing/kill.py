@@ -67,7 +67,9 @@ async def assert_survives_kill(
     on top of a module, or `"module:function"`. `folder` is a `Path` of an empty folder, one for each thread.
     `seconds` is how long one process may take. Raises TypeError for a storage that lives in memory.
     """
-    _refuse_memory(storage)
+    kind = storage if isinstance(storage, type) else type(storage)
+    if issubclass(kind, InMemoryCheckpointStorage):
+        raise _in_memory(kind.__name__)
     seed = random.randrange(2**32) if seed is None else seed  # noqa: S311  # protects nothing
     print(f"assert_survives_kill: seed {seed}")  # noqa: T201  # pytest shows it with a failure, to repeat it
     with TemporaryDirectory(prefix="perdure-kill-", ignore_cleanup_errors=True) as folder:
@@ -75,12 +77,6 @@ async def assert_survives_kill(
         await trials.run_undisturbed()
         await trials.kill_everywhere(random.Random(seed), random_kills)  # noqa: S311  # as above
     return Survival(tuple(trials.survived), seed)
-
-
-def _refuse_memory(storage: Any) -> None:
-    kind = storage if isinstance(storage, type) else type(storage)
-    if issubclass(kind, InMemoryCheckpointStorage):
-        raise _in_memory(kind.__name__)
 
 
 def _in_memory(name: str) -> TypeError:
@@ -234,13 +230,6 @@ class ChildProcess(JsonProcess):
     recorded: Sequence[Any] = ()
     """The last report of recorded work."""
 
-    async def next_report(self) -> Report | None:
-        """The next report except those of recorded work; None when it has ended."""
-        report: Report | None = await self.receive()
-        while report is not None and self._take(report):
-            report = await self.receive()
-        return report
-
     def _take(self, report: Report) -> bool:
         """Whether the report is about recorded work. Raises ChildFailed."""
         if "failed" in report:
@@ -249,8 +238,11 @@ class ChildProcess(JsonProcess):
         return "recorded" in report
 
     async def expect(self, *kinds: str) -> Report:
-        """The next report, which is one of these. Raises ChildFailed if the process ends without it."""
-        report = await self.next_report()
+        """The next report but for those of recorded work. It is one of these kinds. Raises ChildFailed if the process
+        ends without it."""
+        report: Report | None = await self.receive()
+        while report is not None and self._take(report):
+            report = await self.receive()
         if report is None or not set(kinds) & report.keys():
             await self.process.wait()
             stderr = self.errors.read_text(encoding="utf-8", errors="replace").strip()

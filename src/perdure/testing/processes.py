@@ -42,17 +42,13 @@ def importable(what: str, thing: Any) -> Importable:
             raise TypeError(f"{what} expects 'module:function', got {thing!r}.")
         return Importable(module, name)
     home, name = str(getattr(thing, "__module__", None)), str(getattr(thing, "__qualname__", None))
-    if _look_up(home, name) is not thing:
+    look_up: Any = reduce(lambda parent, part: getattr(parent, part, None), name.split("."), sys.modules.get(home))
+    if look_up is not thing:  # a lambda, a local function or an instance
         raise TypeError(
             f"{what} must be something that another process can import, such as a function on top of a module, or "
             f"its name, 'module:function'; got {thing!r}."
         )
     return Importable(stable_module(home), name, getattr(sys.modules[home], "__file__", None))
-
-
-def _look_up(module: str, name: str) -> Any:
-    """None for a lambda, a local function or an instance."""
-    return reduce(lambda thing, part: getattr(thing, part, None), name.split("."), sys.modules.get(module))
 
 
 def _module(name: str, file: str | None) -> Any:

@@ -178,9 +178,9 @@ async def test_third_party_storage_crashes_as_a_whole() -> None:
     faults.crash("commit", nth=2)
     with pytest.raises(ProcessGone):
         await two_steps(dying).run("hi", thread_id="t")
-    for call in (dying.get_latest(workflow_name="two"), dying.load("x"), dying.delete("x")):
+    for method, arguments in (("get_latest", {"workflow_name": "two"}), ("load", {}), ("delete", {})):
         with pytest.raises(ProcessGone):
-            await call
+            await getattr(dying, method)(**arguments)
     assert (await two_steps(storage).run(thread_id="t")).get_outputs() == ["<HI>"]
 
 

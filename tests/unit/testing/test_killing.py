@@ -55,7 +55,7 @@ async def test_a_process_that_waits_does_nothing_more_and_ends_with_its_parent(t
         await process.expect("reached")
         assert process.process.stdin is not None
         process.process.stdin.close()  # as it happens when the parent dies
-        assert await process.next_report() is None
+        assert await process.receive() is None
         assert await process.process.wait() == 1
 
 

@@ -64,7 +64,8 @@ async def state(storage: StoreCheckpointStorage, checkpoint: str, key: str | Non
         else:
             click.echo("\n".join(to_full_lines(value)))
     elif as_json:
-        print_json(_tree(info, contents))
+        requests = [question_tree(event) for event in contents.pending_request_info_events.values()]
+        print_json({**checkpoint_tree(info), "requests": requests, **contents_tree(contents)})
     else:
         _print(info, contents)
 
@@ -75,14 +76,6 @@ def _value(checkpoint: WorkflowCheckpoint, key: str) -> Any:
         guess = did_you_mean(key, checkpoint.state)
         raise Mistake(f"The state of {checkpoint.checkpoint_id!r} has no key {key!r}{guess}. Its keys: {keys}.")
     return checkpoint.state[key]
-
-
-def _tree(info: CheckpointInfo, checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
-    return {
-        **checkpoint_tree(info),
-        "requests": [question_tree(event) for event in checkpoint.pending_request_info_events.values()],
-        **contents_tree(checkpoint),
-    }
 
 
 def _print(info: CheckpointInfo, checkpoint: WorkflowCheckpoint) -> None:
@@ -284,19 +277,7 @@ def _busy(thread_id: str, run_id: str | None) -> Mistake:
 @store_command
 async def pin(storage: StoreCheckpointStorage, checkpoint: str, as_json: bool) -> None:
     """Keep CHECKPOINT, whatever retention and `perdure prune` say. Pinning it again changes nothing."""
-    info = await find_checkpoint(storage, checkpoint)
-    await storage.pin(info)
-    _print_pin(info, as_json=as_json, is_pinned=True)
-
-
-def _print_pin(info: CheckpointInfo, *, as_json: bool, is_pinned: bool) -> None:
-    if as_json:
-        print_json({**checkpoint_tree(info), "is_pinned": is_pinned})
-        return
-    note = "pinned: pruning keeps it" if is_pinned else "no longer pinned: pruning may remove it"
-    print_folded(
-        f"{make_printable(info.checkpoint_id)} (commit {info.number} of {make_printable(info.thread_id)}) is {note}."
-    )
+    await _set_pin(storage, checkpoint, as_json=as_json, is_pinned=True)
 
 
 @click.command(short_help="Allow pruning of a checkpoint.")
@@ -304,6 +285,16 @@ def _print_pin(info: CheckpointInfo, *, as_json: bool, is_pinned: bool) -> None:
 @store_command
 async def unpin(storage: StoreCheckpointStorage, checkpoint: str, as_json: bool) -> None:
     """Let CHECKPOINT go like any other, when retention or `perdure prune` say so."""
+    await _set_pin(storage, checkpoint, as_json=as_json, is_pinned=False)
+
+
+async def _set_pin(storage: StoreCheckpointStorage, checkpoint: str, *, as_json: bool, is_pinned: bool) -> None:
     info = await find_checkpoint(storage, checkpoint)
-    await storage.unpin(info)
-    _print_pin(info, as_json=as_json, is_pinned=False)
+    await (storage.pin(info) if is_pinned else storage.unpin(info))
+    if as_json:
+        print_json({**checkpoint_tree(info), "is_pinned": is_pinned})
+        return
+    note = "pinned: pruning keeps it" if is_pinned else "no longer pinned: pruning may remove it"
+    print_folded(
+        f"{make_printable(info.checkpoint_id)} (commit {info.number} of {make_printable(info.thread_id)}) is {note}."
+    )

@@ -12,24 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from perdure.cli.checks import (
-    Finding,
-    check_files,
-    check_postgres,
-    check_sqlite,
-    check_valkey,
-    fail,
-    ok,
-    warn,
-)
-from perdure.cli.options import (
-    DEFAULT_SCHEMA,
-    REDIS_VARIABLE,
-    find_store,
-    json_option,
-    open_named_store,
-    store_option,
-)
+from perdure.cli.checks import Finding, check_files, check_postgres, check_sqlite, check_valkey, fail, ok, warn
+from perdure.cli.options import DEFAULT_SCHEMA, REDIS_VARIABLE, find_store, json_option, open_named_store, store_option
 from perdure.cli.tables import format_age, format_count, format_size, print_folded, print_json, print_table
 from perdure.errors import PerdureError
 from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema

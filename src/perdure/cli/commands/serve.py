@@ -44,7 +44,8 @@ def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as
     config = msgspec.structs.replace(config, host=host or config.host, port=port or config.port)
 
     def announce(address: str, listens_on: int) -> None:
-        url = f"http://{_format_host(address)}:{listens_on}"
+        host = f"[{address}]" if ":" in address else address
+        url = f"http://{host}:{listens_on}"
         if as_json:
             print_json({"url": url, "agent": config.agent, "workflows": dict(config.workflows)})
         elif not quiet:
@@ -55,10 +56,6 @@ def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as
         serve_config(config, tell=announce)
     except OSError as error:
         raise Mistake(f"{error} Is another server there? Choose another --port.") from error
-
-
-def _format_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 # ---------------------------------------------------------------- keys

@@ -18,6 +18,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.contents import (
     checkpoint_tree,
     contents_tree,
+    expectation_tree,
     print_contents,
     print_facts,
     print_request,
@@ -25,15 +26,7 @@ from perdure.cli.contents import (
 )
 from perdure.cli.errors import explain
 from perdure.cli.options import find_thread, store_command, thread_argument
-from perdure.cli.tables import (
-    format_age,
-    format_time,
-    iso_time,
-    print_json,
-    print_table,
-    thread_status,
-    thread_tree,
-)
+from perdure.cli.tables import format_age, format_time, iso_time, print_json, print_table, thread_status, thread_tree
 from perdure.cli.values import make_printable, shorten, to_line, to_tree
 from perdure.errors import PerdureError
 from perdure.events import WorkflowEvent
@@ -54,17 +47,11 @@ async def threads(storage: StoreCheckpointStorage, workflow: str | None, limit: 
     elif not listed:
         click.echo("There are no threads.")
     else:
-        print_table(HEADERS, [_thread_row(thread) for thread in listed])
-
-
-def _thread_row(thread: ThreadInfo) -> tuple[str, ...]:
-    return (
-        thread.thread_id,
-        thread.workflow_name,
-        thread_status(thread),
-        format_age(thread.updated_at),
-        format_age(thread.due_at),
-    )
+        rows = [
+            (row.thread_id, row.workflow_name, thread_status(row), format_age(row.updated_at), format_age(row.due_at))
+            for row in listed
+        ]
+        print_table(HEADERS, rows)
 
 
 # ---------------------------------------------------------------- graph
@@ -109,15 +96,6 @@ QUESTION = 200
 """Characters of a question in the table; `perdure show` has all of it."""
 
 
-@dataclass(frozen=True)
-class RequestView:
-    """A pending request with its question, as far as that can be read."""
-
-    request: PendingRequest
-    event: WorkflowEvent | None
-    problem: str | None = None
-
-
 @click.command(short_help="List pending requests of all threads.")
 @click.option("--workflow", metavar="NAME", help="Only of this workflow.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Those that wait longest.")
@@ -126,15 +104,13 @@ async def requests(storage: StoreCheckpointStorage, workflow: str | None, limit:
     """List pending requests of all threads, those that wait longest first."""
     infos = await storage.pending_requests(workflow_name=workflow, limit=limit)
     heads = {item: await _questions(storage, item) for item in dict.fromkeys(item.thread_id for item in infos)}
-    pending = [
-        RequestView(item, heads[item.thread_id][0].get(item.request_id), heads[item.thread_id][1]) for item in infos
-    ]
+    pending = [(item, heads[item.thread_id][0].get(item.request_id), heads[item.thread_id][1]) for item in infos]
     if as_json:
-        print_json([request_tree(item) for item in pending])
+        print_json([request_tree(*item) for item in pending])
     elif not pending:
         click.echo("There are no pending requests.")
     else:
-        print_table(REQUEST_HEADERS, [_row(item) for item in pending])
+        print_table(REQUEST_HEADERS, [_row(*item) for item in pending])
 
 
 async def _questions(storage: StoreCheckpointStorage, thread_id: str) -> tuple[dict[str, WorkflowEvent], str | None]:
@@ -146,9 +122,8 @@ async def _questions(storage: StoreCheckpointStorage, thread_id: str) -> tuple[d
     return ({} if head is None else head.pending_request_info_events), None
 
 
-def request_tree(asked: RequestView) -> dict[str, Any]:
-    request, event = asked.request, asked.event
-    has_default = event is not None and event.terms is not None and event.terms.default is not ...
+def request_tree(request: PendingRequest, event: WorkflowEvent | None, problem: str | None = None) -> dict[str, Any]:
+    """A pending request with its question, as far as that can be read."""
     return {
         "thread_id": request.thread_id,
         "request_id": request.request_id,
@@ -157,16 +132,13 @@ def request_tree(asked: RequestView) -> dict[str, Any]:
         "asked_at": iso_time(request.asked_at),
         "deadline": iso_time(request.deadline),
         "assignee": request.assignee,
-        "expects": None if event is None else to_line(event.response_type),
-        "question": None if event is None else to_tree(event.data),
-        **({"default": to_tree(event.terms.default)} if has_default and event and event.terms else {}),
-        **({} if asked.problem is None else {"problem": asked.problem}),
+        **({"expects": None, "question": None} if event is None else expectation_tree(event)),
+        **({} if problem is None else {"problem": problem}),
     }
 
 
-def _row(asked: RequestView) -> tuple[str, ...]:
-    request, event = asked.request, asked.event
-    question = f"({asked.problem or 'it is gone'})" if event is None else to_line(event.data)
+def _row(request: PendingRequest, event: WorkflowEvent | None, problem: str | None) -> tuple[str, ...]:
+    question = f"({problem or 'it is gone'})" if event is None else to_line(event.data)
     return (
         request.thread_id,
         request.request_id,
@@ -201,9 +173,10 @@ class ThreadView:
         return build_branches(self.thread.thread_id, self.checkpoints) if self.checkpoints else None
 
     @property
-    def request_views(self) -> list[RequestView]:
-        questions = {} if self.head is None else self.head.pending_request_info_events
-        return [RequestView(item, questions.get(item.request_id)) for item in self.requests]
+    def questions(self) -> list[tuple[PendingRequest, WorkflowEvent | None]]:
+        """Pending requests, each with its question, as far as that can be read."""
+        events = {} if self.head is None else self.head.pending_request_info_events
+        return [(item, events.get(item.request_id)) for item in self.requests]
 
 
 @click.command(short_help="Show one thread.")
@@ -238,7 +211,7 @@ async def _read(storage: StoreCheckpointStorage, thread_id: str, *, all_events: 
     try:
         async for event in read_events(storage, thread_id, None, None):
             events.append(event)
-        picture.events = list(events)
+        picture.events.extend(events)
     except PerdureError as error:
         picture.problems.append(explain(error))
     return picture
@@ -255,7 +228,7 @@ def _tree(picture: ThreadView) -> dict[str, Any]:
         **thread_tree(picture.thread),
         "checkpoints": [checkpoint_tree(item) for item in picture.checkpoints],
         "branches": [_branch_tree(item) for item in picture.branches or ()],
-        "requests": [request_tree(item) for item in picture.request_views],
+        "requests": [request_tree(*item) for item in picture.questions],
         **{name: questions[name] for name in nothing},
         "events": [_event_tree(item) for item in picture.events],
     }
@@ -301,13 +274,11 @@ def _print(picture: ThreadView, *, all_events: bool, as_graph: bool) -> None:
         return
     if picture.requests:
         print_title("pending requests")
-    for asked in picture.request_views:
-        if asked.event is not None:
-            print_request(asked.event)
+    for request, event in picture.questions:
+        if event is not None:
+            print_request(event)
         else:
-            click.echo(
-                f"  request {make_printable(asked.request.request_id)} of {make_printable(asked.request.executor_id)}"
-            )
+            click.echo(f"  request {make_printable(request.request_id)} of {make_printable(request.executor_id)}")
     if head is not None:
         print_contents(head)
     if branches is not None:
@@ -315,10 +286,10 @@ def _print(picture: ThreadView, *, all_events: bool, as_graph: bool) -> None:
     if picture.events:
         print_title("events" if all_events else "last events")
         print_table(("SEQ", "TIME", "EVENT", "EXECUTOR", "DETAIL"), [_event_row(item) for item in picture.events])
-    for event in picture.events if all_events else ():
-        if event.type == "failed" and event.details is not None and event.details.traceback:
-            print_title(f"stack trace of event {event.seq}")
-            click.echo(make_printable(event.details.traceback.rstrip()))
+    for item in picture.events if all_events else ():
+        if item.type == "failed" and item.details is not None and item.details.traceback:
+            print_title(f"stack trace of event {item.seq}")
+            click.echo(make_printable(item.details.traceback.rstrip()))
 
 
 def _print_status(picture: ThreadView) -> None:

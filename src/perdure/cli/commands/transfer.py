@@ -132,13 +132,8 @@ async def _copy(source: str, target: str, workflow: str | None, thread_ids: Sequ
         for entry in thread_ids:
             await find_thread(ours, entry)
         with progress_bar("copying threads") as report_progress:
-            return await copy_store(
-                ours,
-                theirs,
-                workflow_name=workflow,
-                thread_ids=thread_ids or None,
-                progress=lambda done, total, _: report_progress(done, total),
-            )
+            wish: Any = {"workflow_name": workflow, "thread_ids": thread_ids or None, "progress": report_progress}
+            return await copy_store(ours, theirs, **wish)
 
 
 def _check_different(ours: Any, theirs: Any) -> None:

@@ -25,6 +25,7 @@ from perdure.cli.options import (
     yes_option,
 )
 from perdure.cli.tables import (
+    STATUS_WORDS,
     format_count,
     format_size,
     parse_duration,
@@ -40,15 +41,8 @@ if TYPE_CHECKING:
 
 
 STATES = {
-    "idle": [WorkflowRunState.IDLE],
-    "waiting": [WorkflowRunState.IDLE_WITH_PENDING_REQUESTS],
-    "failed": [WorkflowRunState.FAILED],
-    "cancelled": [WorkflowRunState.CANCELLED],
-    "interrupted": [
-        WorkflowRunState.STARTED,
-        WorkflowRunState.IN_PROGRESS,
-        WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS,
-    ],
+    word: [state for state in WorkflowRunState if STATUS_WORDS.get(state, "interrupted") == word]
+    for word in (*STATUS_WORDS.values(), "interrupted")
 }
 """What `perdure threads` calls a standing, as the states of a run that it can be."""
 
@@ -223,9 +217,7 @@ def rekey(context: click.Context, url: str | None, dry_run: bool, as_json: bool,
 
     async def work(storage: StoreCheckpointStorage) -> RekeyReport:
         with progress_bar("looking at threads" if dry_run else "rekeying threads") as report_progress:
-            report: RekeyReport = await storage.rekey(
-                dry_run=dry_run, progress=lambda done, total, _: report_progress(done, total)
-            )
+            report: RekeyReport = await storage.rekey(dry_run=dry_run, progress=report_progress)
             return report
 
     try:

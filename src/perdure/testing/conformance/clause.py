@@ -50,14 +50,14 @@ def expect(condition: object, sentence: str) -> None:
 
 def expect_equal(what: str, got: Any, expected: Any) -> None:
     """Equal, however sequences and mappings are made."""
-    for path, expected_part, got_part in _differences(expected, got, ""):
+    for path, expected_part, got_part in differences(expected, got):
         raise NotKept(f"{what}{path}: expected {_short(expected_part)}, got {_short(got_part)}")
 
 
 def expect_fields(what: str, record: object, **expected: Any) -> None:
     """The record has these fields."""
     for name, value in expected.items():
-        expect_equal(f"{what}.{name}", getattr(record, name, _NOTHING), value)
+        expect_equal(f"{what}.{name}", getattr(record, name, NOTHING), value)
 
 
 def expect_one(what: str, items: Sequence[T]) -> T:
@@ -82,21 +82,24 @@ class _Nothing:
         return "nothing"
 
 
-_NOTHING = _Nothing()
+NOTHING = _Nothing()
 
 
-def _differences(expected: Any, got: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+def differences(expected: Any, got: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two trees differ, with what is there in each; a part that is missing is NOTHING."""
     if isinstance(expected, msgspec.Struct) and type(expected) is type(got):
         for name in expected.__struct_fields__:
-            yield from _differences(getattr(expected, name), getattr(got, name), f"{path}.{name}")
+            yield from differences(getattr(expected, name), getattr(got, name), f"{path}.{name}")
     elif isinstance(expected, Mapping) and isinstance(got, Mapping):
         for key in dict.fromkeys((*expected, *got)):
-            yield from _differences(expected.get(key, _NOTHING), got.get(key, _NOTHING), f"{path}[{key!r:.40}]")
+            name = f".{key}" if str(key).isidentifier() else f"[{key!r:.40}]"
+            yield from differences(expected.get(key, NOTHING), got.get(key, NOTHING), f"{path}{name}")
     elif _is_list(expected) and _is_list(got):
         if len(expected) != len(got):
             yield path, expected, got
-        for index, (expected_item, got_item) in enumerate(zip(expected, got, strict=False)):
-            yield from _differences(expected_item, got_item, f"{path}[{index}]")
+            return
+        for index, (expected_item, got_item) in enumerate(zip(expected, got, strict=True)):
+            yield from differences(expected_item, got_item, f"{path}[{index}]")
     elif type(expected) is not type(got) or expected != got:
         yield path, expected, got
 

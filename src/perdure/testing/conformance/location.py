@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 from perdure.records import Lease, OpenedThread
 from perdure.store import Store
 from perdure.testing.conformance.clause import NotApplicable, NotKept
-from perdure.testing.conformance.threads import ThreadOwner, own
+from perdure.testing.conformance.threads import ThreadOwner, own, save_thread
 from perdure.testing.processes import Importable, JsonLines, JsonProcess, import_path, importable, start_json_process
 
 LEAVE_SECONDS = 10.0
@@ -61,10 +61,15 @@ def find_maker(factory: StoreFactory | str) -> Maker:
         raise TypeError(f"{taken}. {factory!r} does not take one: {error}.") from error
     except ValueError:
         pass  # its signature is unknown
+    return maker_of(factory, factory)
+
+
+def maker_of(make: StoreFactory, home: Any) -> Maker:
+    """`home`: what another process would import, the factory or the class that has it."""
     try:
-        return Maker(factory, importable("store_factory", factory))
+        return Maker(make, importable("store_factory", home))
     except TypeError:
-        return Maker(factory, None, f"another process cannot import {factory!r}: put it on top of a module")
+        return Maker(make, None, f"another process cannot import {home!r}: put it on top of a module")
 
 
 @dataclass
@@ -222,10 +227,7 @@ class Worker:
         return (await self.owners[thread_id].save(checkpoint_id, events=1, brings=[checkpoint_id])).number
 
     async def save_many(self, thread_id: str, number: int) -> None:
-        owner = await own(self.store, thread_id)
-        for _ in range(number):
-            await owner.save(events=1, brings=[f"{thread_id} at {owner.number}"])
-        await owner.release()
+        await save_thread(self.store, thread_id, number, events=1, brings=[thread_id])
 
     # ------------------------------------------------------------ until it is killed
 

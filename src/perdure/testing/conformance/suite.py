@@ -26,17 +26,15 @@ from perdure.testing.conformance.clauses import (
     journal,
     listing,
     owning,
-    pins,
     retention,
     transfer,
     values,
 )
-from perdure.testing.conformance.location import Maker, StoreFactory, find_maker, open_location
-from perdure.testing.processes import importable
+from perdure.testing.conformance.location import Maker, StoreFactory, find_maker, maker_of, open_location
 
 # ---------------------------------------------------------------- catalogue
 
-FAMILIES = (owning, commits, values, journal, listing, events, retention, pins, copies, transfer, concurrency, damage)
+FAMILIES = (owning, commits, values, journal, listing, events, retention, copies, transfer, concurrency, damage)
 
 
 @cache
@@ -113,12 +111,9 @@ class ConformanceReport:
         return f"{self.store}: {', '.join(counted) or 'no clause was tried'}, in {self.seconds:.1f} s, seed {self.seed}"
 
     def __str__(self) -> str:
-        lines = (f"{family}\n" + "\n".join(map(str, results)) for family, results in groupby(self.results, _family))
+        families = groupby(self.results, lambda result: result.clause.family)
+        lines = (f"{family}\n" + "\n".join(map(str, results)) for family, results in families)
         return "\n".join([*lines, self.summary])
-
-
-def _family(result: ClauseResult) -> str:
-    return result.clause.family
 
 
 SECONDS = 20.0
@@ -207,19 +202,14 @@ class StoreConformance:
 
     def _try(self, clause: Clause) -> None:
         seed = random.randrange(2**32) if self.seed is None else self.seed  # noqa: S311  # protects nothing
-        trying = try_clause(clause, self._maker(), shared=self.shared, seed=seed, seconds=self.seconds)
+        maker = maker_of(self.make_store, type(self))
+        trying = try_clause(clause, maker, shared=self.shared, seed=seed, seconds=self.seconds)
         result = asyncio.run(trying)
         if result.outcome == "not applicable":
             raise SkipTest(f"not applicable, because {result.reason}")  # pytest knows it, and is not needed for it
         if result.outcome == "FAILED":
             message = f"{clause.sentence}: {result.reason}\nThe contract says: {clause.cites}\n(seed = {seed})"
             raise AssertionError(message) from result.error
-
-    def _maker(self) -> Maker:
-        try:
-            return Maker(self.make_store, importable("the class", type(self)))
-        except TypeError:
-            return Maker(self.make_store, None, f"another process cannot import {type(self).__qualname__}")
 
 
 def _as_test(clause: Clause) -> Callable[[Any], None]:

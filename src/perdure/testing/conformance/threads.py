@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -57,6 +57,8 @@ WHOLE: dict[str, Any] = {
     "requests": [make_request("t", "question", 9)],
     "due_at": at(60),
     "status": "WAITING",
+    "prunes": [1],
+    "prunes_events_before": 2,
 }
 """Something for each part of a commit."""
 
@@ -182,13 +184,25 @@ async def save_full_thread(store: Store, thread_id: str = "t") -> ThreadOwner:
 # ---------------------------------------------------------------- reading
 
 
+def _lister(method: str, name: str) -> Callable[..., Coroutine[Any, Any, list[Any]]]:
+    """What reads this field of all records that a method of a store lists, in their order."""
+
+    async def read(store: Store, *arguments: Any, **filters: Any) -> list[Any]:
+        return [getattr(record, name) for record in await getattr(store, method)(*arguments, **filters)]
+
+    return read
+
+
+checkpoint_ids = _lister("infos", "checkpoint_id")
+thread_ids = _lister("threads", "thread_id")
+request_ids = _lister("pending_requests", "request_id")
+due_ids = _lister("due", "thread_id")
+commit_numbers = _lister("infos", "number")
+
+
 async def head_id(store: Store, thread_id: str = "t") -> str | None:
     head = await store.head(thread_id)
     return None if head is None else head.info.checkpoint_id
-
-
-async def request_ids(store: Store, **filters: Any) -> list[str]:
-    return [request.request_id for request in await store.pending_requests(**filters)]
 
 
 async def pending(store: Store, **filters: Any) -> list[tuple[str, str]]:
@@ -200,17 +214,8 @@ async def first_seqs(store: Store, after: int | None = 0, *, thread_id: str = "t
     return [batch.first_seq for batch in await store.events_after(thread_id, after)]
 
 
-async def checkpoint_ids(store: Store, **filters: Any) -> list[str]:
-    return [info.checkpoint_id for info in await store.infos(**filters)]
-
-
-async def parent_ids(store: Store) -> list[str | None]:
-    """What each checkpoint continues from."""
-    return [info.previous_checkpoint_id for info in await store.infos()]
-
-
-async def thread_ids(store: Store, **filters: Any) -> list[str]:
-    return [thread.thread_id for thread in await store.threads(**filters)]
+async def pinned_ids(store: Store) -> list[str]:
+    return [info.checkpoint_id for info in await store.infos() if info.is_pinned]
 
 
 async def chunks(store: Store, thread_id: str, last: int = 60) -> dict[str, bytes]:
@@ -298,7 +303,9 @@ STATE: dict[str, Callable[[Store, str], Awaitable[Any]]] = {
     "checkpoints": lambda store, _: checkpoint_ids(store),
     "threads": lambda store, _: thread_ids(store),
     "requests": lambda store, _: request_ids(store),
-    "parents": lambda store, _: parent_ids(store),
+    "parents": lambda store, _: _lister("infos", "previous_checkpoint_id")(store),
+    "due": lambda store, _: due_ids(store, FAR),
+    "pins": lambda store, _: pinned_ids(store),
     "head": head_id,
     "events": lambda store, thread_id: first_seqs(store, thread_id=thread_id),
     "chunks": chunk_names,

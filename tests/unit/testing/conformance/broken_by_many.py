@@ -19,10 +19,10 @@ from perdure.records import CheckpointInfo, Commit, Lease, OpenedThread
 from perdure.testing.conformance.clauses import concurrency
 
 breaks(concurrency.two_objects_have_one_owner_between_them)(OwnersInItself)
-breaks(concurrency.one_of_two_processes_that_open_or_write_at_once_succeeds)(OwnersInItself)
+breaks(concurrency.processes_move_threads_of_their_own_and_only_one_opens_or_writes_the_same)(OwnersInItself)
 
 
-@breaks(concurrency.many_threads_move_at_once_and_none_disturbs_another)
+@breaks(concurrency.many_threads_move_at_once_while_the_store_is_closed_and_none_disturbs_another)
 class HasOnePlaceForAll(Passing):
     """What is to be written lies where the next one that comes puts its own."""
 
@@ -34,7 +34,7 @@ class HasOnePlaceForAll(Passing):
         await super().commit(self.commit_at_hand)
 
 
-@breaks(concurrency.one_of_many_concurrent_opens_succeeds)
+@breaks(concurrency.one_of_many_concurrent_opens_and_commits_succeeds)
 class LooksBeforeItOpens(Passing):
     """Another owner opens in between."""
 
@@ -54,7 +54,7 @@ class LooksBeforeItOpens(Passing):
         await super().release(lease)
 
 
-@breaks(concurrency.one_of_many_concurrent_commits_succeeds)
+@breaks(concurrency.one_of_many_concurrent_opens_and_commits_succeeds)
 class ComparesBeforeItWrites(Passing):
     """Another owner writes in between."""
 
@@ -103,7 +103,7 @@ class ReadsWhatItRemembers(OnDisk):
         await super().commit(commit)
 
 
-@breaks(concurrency.processes_that_move_threads_of_their_own_do_not_disturb_each_other)
+@breaks(concurrency.processes_move_threads_of_their_own_and_only_one_opens_or_writes_the_same)
 class DropsWhatMeets(OnDisk):
     """Where another process is writing, what is to be written is dropped."""
 

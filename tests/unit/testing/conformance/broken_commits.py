@@ -15,7 +15,7 @@ from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.errors import ThreadConflict
 from perdure.records import Commit, JournalEntry, Lease, OpenedThread, PendingRequest, StoredCheckpoint, ThreadInfo
-from perdure.testing.conformance.clauses import commits, journal, values
+from perdure.testing.conformance.clauses import commits, journal, listing, values
 from perdure.testing.conformance.threads import FAR
 
 
@@ -25,7 +25,7 @@ class DropsTheEvents(Passing):
         await super().commit(changed(commit, events=None))
 
 
-@breaks(commits.a_commit_that_is_not_the_next_stores_nothing)
+@breaks(commits.a_commit_that_is_not_the_next_or_whose_parent_is_gone_stores_nothing)
 class SkipsNumbers(Passing):
     async def commit(self, commit: Commit) -> None:
         threads = await self.inner.threads(thread_id=commit.lease.thread_id)
@@ -36,7 +36,7 @@ class SkipsNumbers(Passing):
         await super().commit(commit)
 
 
-@breaks(commits.a_commit_whose_parent_is_gone_stores_nothing)
+@breaks(commits.a_commit_that_is_not_the_next_or_whose_parent_is_gone_stores_nothing)
 class AsksForNoParent(Passing):
     async def commit(self, commit: Commit) -> None:
         try:
@@ -51,7 +51,7 @@ class NotesEndTheQuestions(Passing):
         await super().commit(commit if commit.info is not None else changed(commit, requests=[]))
 
 
-@breaks(commits.a_commit_may_continue_from_an_older_checkpoint)
+@breaks(commits.a_checkpoint_follows_any_older_one_or_the_nearest_that_is_left)
 class ContinuesFromTheHeadOnly(Passing):
     async def commit(self, commit: Commit) -> None:
         head = await self.head(commit.lease.thread_id)
@@ -111,7 +111,7 @@ class GivesUpWhenCancelled(Passing):
 # ---------------------------------------------------------------- journal, requests, timers
 
 
-@breaks(journal.the_journal_is_read_in_the_order_it_was_written)
+@breaks(journal.a_checkpoint_removes_journal_entries_but_for_unsettled_deliveries)
 class SortsTheJournal(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened = await super().open(thread_id, owner, takeover=takeover)
@@ -120,7 +120,7 @@ class SortsTheJournal(Passing):
         return sorted_
 
 
-@breaks(journal.journal_entries_go_with_the_next_checkpoint)
+@breaks(journal.a_checkpoint_removes_journal_entries_but_for_unsettled_deliveries)
 class KeepsTheJournal(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -134,7 +134,7 @@ class KeepsTheJournal(Passing):
         await super().commit(changed(commit, unsettled=tuple(self.recorded)))
 
 
-@breaks(journal.journal_entries_of_unsettled_deliveries_stay)
+@breaks(journal.a_checkpoint_removes_journal_entries_but_for_unsettled_deliveries)
 class ForgetsTheJournal(Passing):
     async def commit(self, commit: Commit) -> None:
         await super().commit(changed(commit, unsettled=()))
@@ -146,13 +146,13 @@ class ListsTheNewestQuestionsFirst(Passing):
         return (await super().pending_requests(**filters))[::-1]
 
 
-@breaks(journal.a_request_is_listed_with_all_its_fields)
+@breaks(journal.requests_are_listed_with_those_that_wait_longest_first)
 class ForgetsDeadlines(Passing):
     async def pending_requests(self, **filters: Any) -> Sequence[PendingRequest]:
         return [changed(request, deadline=None) for request in await super().pending_requests(**filters)]
 
 
-@breaks(journal.a_commit_replaces_the_pending_requests_or_leaves_them)
+@breaks(journal.a_commit_replaces_the_pending_requests_of_its_thread_or_leaves_them)
 class NeverEndsAQuestion(Passing):
     async def commit(self, commit: Commit) -> None:
         if commit.requests is not None:
@@ -167,7 +167,7 @@ class IsDueTooEarly(Passing):
         return await super().due(FAR, limit)
 
 
-@breaks(journal.each_checkpoint_sets_when_its_thread_is_due)
+@breaks(journal.threads_are_due_at_their_time_with_the_most_overdue_first)
 class KeepsTheFirstTimer(Passing):
     async def commit(self, commit: Commit) -> None:
         threads = await self.inner.threads(thread_id=commit.lease.thread_id)
@@ -186,7 +186,7 @@ class ReadsTheLastPostFirst(Passing):
         return turned
 
 
-@breaks(journal.an_item_posted_twice_is_one_the_first)
+@breaks(journal.an_item_is_delivered_once_however_often_it_is_posted)
 class TakesTheSecondPost(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -216,14 +216,14 @@ class RemembersWhatWasConsumed(Passing):
         self.consumed[commit.lease.thread_id].update(commit.consumed)
 
 
-@breaks(journal.an_item_posted_again_after_it_was_consumed_is_not_delivered_again)
+@breaks(journal.an_item_is_delivered_once_however_often_it_is_posted)
 class DeliversAgain(RemembersWhatWasConsumed):
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         again = " again" if item_id in self.consumed[thread_id] else ""
         await super().post(thread_id, item_id + again, kind, body)
 
 
-@breaks(journal.an_item_stays_consumed_when_its_commit_is_pruned)
+@breaks(journal.an_item_is_delivered_once_however_often_it_is_posted)
 class ForgetsTheConsumedWithTheirCommit(RemembersWhatWasConsumed):
     was_pruned = False
 
@@ -236,7 +236,7 @@ class ForgetsTheConsumedWithTheirCommit(RemembersWhatWasConsumed):
         await super().post(thread_id, item_id + again, kind, body)
 
 
-@breaks(journal.posting_needs_no_lease_and_disturbs_no_owner)
+@breaks(journal.an_item_is_delivered_once_however_often_it_is_posted)
 class PostsAsAnOwner(Passing):
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         opened = await self.inner.open(thread_id, "posting", takeover=True)
@@ -244,7 +244,7 @@ class PostsAsAnOwner(Passing):
         await self.inner.release(opened.lease)
 
 
-@breaks(journal.a_thread_that_was_only_posted_to_is_not_listed)
+@breaks(listing.threads_are_listed_with_those_that_moved_last_at_the_end)
 class ListsWhatWasPostedTo(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -258,7 +258,7 @@ class ListsWhatWasPostedTo(Passing):
         return [*await super().threads(**filters), *(ThreadInfo(thread_id, "", 0, "", "") for thread_id in self.posted)]
 
 
-@breaks(journal.many_posts_at_once_are_all_kept)
+@breaks(journal.what_is_posted_is_read_in_order_until_a_commit_consumes_it)
 class LosesPostsThatMeet(Passing):
     is_posting = False
 

@@ -33,13 +33,12 @@ from perdure.testing.conformance.clauses import (
     events,
     journal,
     listing,
-    pins,
     retention,
     transfer,
     values,
 )
 
-breaks(damage.what_a_deleted_thread_took_is_given_back)(NeverShrinks)
+breaks(damage.its_size_follows_what_it_keeps)(NeverShrinks)
 breaks(transfer.what_was_pruned_is_not_transferred_and_not_missed)(HandsOnNothingOfThoseBefore)
 breaks(concurrency.what_a_commit_prunes_is_pruned_for_every_object)(ReadsWhatItRemembers)
 
@@ -49,7 +48,7 @@ async def take_and_release(store: Store, thread_id: str) -> None:
     await store.release(opened.lease)
 
 
-@breaks(commits.a_thread_may_begin_with_a_commit_without_a_checkpoint)
+@breaks(commits.a_commit_without_a_checkpoint_keeps_head_journal_requests_and_timer)
 class BeginsWithACheckpoint(Passing):
     async def commit(self, commit: Commit) -> None:
         if commit.info is None and commit.number == 1:
@@ -57,7 +56,7 @@ class BeginsWithACheckpoint(Passing):
         await super().commit(commit)
 
 
-@breaks(commits.a_checkpoint_may_follow_one_of_another_thread)
+@breaks(commits.a_checkpoint_follows_any_older_one_or_the_nearest_that_is_left)
 class KnowsOnlyItsOwnParents(Passing):
     async def commit(self, commit: Commit) -> None:
         if commit.info is not None and commit.parent is None:
@@ -65,7 +64,7 @@ class KnowsOnlyItsOwnParents(Passing):
         await super().commit(commit)
 
 
-@breaks(commits.a_replaced_checkpoint_stays_gone)
+@breaks(commits.a_checkpoint_with_the_id_of_another_takes_its_place)
 class RemembersCheckpoints(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -80,7 +79,7 @@ class RemembersCheckpoints(Passing):
         return await super().find_checkpoint(checkpoint_id) or self.written.get(checkpoint_id)
 
 
-@breaks(commits.a_checkpoint_that_replaces_its_head_keeps_requests_and_unsettled_entries)
+@breaks(commits.a_checkpoint_with_the_id_of_another_takes_its_place)
 class AsksNothingAfterAReplacement(Passing):
     async def commit(self, commit: Commit) -> None:
         if commit.info is not None and await self.inner.find_checkpoint(commit.info.checkpoint_id) is not None:
@@ -114,14 +113,14 @@ class ReadsOnePage(Passing):
         return changed(opened, journal=opened.journal[:100])  # type: ignore[no-any-return]
 
 
-@breaks(journal.requests_belong_to_their_thread_and_stay_with_its_head)
+@breaks(journal.a_commit_replaces_the_pending_requests_of_its_thread_or_leaves_them)
 class KnowsRequestsByTheirIds(Passing):
     async def pending_requests(self, **filters: Any) -> Sequence[PendingRequest]:
         requests = await super().pending_requests(**filters)
         return list({request.request_id: request for request in requests}.values())
 
 
-@breaks(journal.a_commit_without_a_checkpoint_settles_no_delivery)
+@breaks(commits.a_commit_without_a_checkpoint_keeps_head_journal_requests_and_timer)
 class SettlesWithEveryCommit(Passing):
     is_settled = False
 
@@ -134,7 +133,7 @@ class SettlesWithEveryCommit(Passing):
         return changed(opened, journal=()) if self.is_settled else opened
 
 
-@breaks(listing.paging_finds_every_thread_after_others_were_pruned_deleted_and_copied)
+@breaks(listing.limit_and_before_page_backwards_through_the_threads)
 class PagesByName(Passing):
     async def threads(self, *, before: str | None = None, **filters: Any) -> Sequence[ThreadInfo]:
         if before is None:
@@ -142,7 +141,7 @@ class PagesByName(Passing):
         return [thread for thread in await super().threads() if thread.thread_id < before][-1:]
 
 
-@breaks(listing.a_thread_belongs_to_the_workflow_that_moved_it_last_also_when_that_is_pruned)
+@breaks(listing.a_thread_is_listed_with_its_status_owner_and_last_workflow)
 class KnowsWorkflowsByCheckpoints(Passing):
     async def threads(self, *, workflow_name: str | None = None, **filters: Any) -> Sequence[ThreadInfo]:
         infos = await self.inner.infos(workflow_name=workflow_name)
@@ -159,7 +158,7 @@ class ReadsOneCharacterOfAPrefix(Passing):
 # ---------------------------------------------------------------- events
 
 
-@breaks(events.the_first_event_that_is_kept_does_not_move_back)
+@breaks(events.events_that_a_commit_prunes_are_gone_and_their_cursors_expire)
 class LosesItsLogWhenItPrunesAnOlderCommit(Passing):
     newest, is_lost = 0, False
 
@@ -186,13 +185,13 @@ class ExpiresEveryOldCursor(Passing):
         return await super().events_after(thread_id, seq)
 
 
-@breaks(events.pruning_events_keeps_the_checkpoints_and_later_events)
+@breaks(events.events_that_a_commit_prunes_are_gone_and_their_cursors_expire)
 class PrunesCheckpointsWithTheirEvents(Passing):
     async def commit(self, commit: Commit) -> None:
         await super().commit(changed(commit, prunes=range(1, commit.prunes_events_before)))
 
 
-@breaks(events.a_log_begins_where_it_does_in_a_copy_and_at_one_in_a_new_thread)
+@breaks(events.a_pruned_log_begins_where_it_does_in_a_copy_and_at_one_in_a_new_thread)
 class CopiesNeverExpire(Passing):
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         return await super().events_after(thread_id, None if thread_id == "copy" else seq)
@@ -201,7 +200,7 @@ class CopiesNeverExpire(Passing):
 # ---------------------------------------------------------------- retention and pins
 
 
-@breaks(retention.a_rejected_commit_prunes_nothing)
+@breaks(commits.a_commit_that_is_not_the_next_or_whose_parent_is_gone_stores_nothing)
 class PrunesFirst(Passing):
     async def commit(self, commit: Commit) -> None:
         try:
@@ -215,7 +214,7 @@ class PrunesFirst(Passing):
             raise
 
 
-@breaks(retention.events_of_a_checkpoint_that_a_commit_prunes_stay_and_name_none)
+@breaks(events.events_of_a_pruned_checkpoint_stay_and_name_none)
 class PrunesEventsWithTheirCheckpoint(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -229,7 +228,7 @@ class PrunesEventsWithTheirCheckpoint(Passing):
         return [batch for batch in await super().events_after(thread_id, seq) if batch.number not in self.pruned]
 
 
-@breaks(retention.events_without_a_checkpoint_keep_the_chunks_of_the_one_they_refer_to)
+@breaks(retention.chunks_that_events_refer_to_stay_as_long_as_the_events)
 class ReferencesNeedACheckpoint(Passing):
     async def commit(self, commit: Commit) -> None:
         if commit.info is None and commit.events is not None:
@@ -237,13 +236,13 @@ class ReferencesNeedACheckpoint(Passing):
         await super().commit(commit)
 
 
-@breaks(retention.what_waits_in_a_thread_is_not_pruned_with_a_commit)
+@breaks(retention.what_a_commit_prunes_is_gone_and_all_else_stays)
 class PrunesRequests(Passing):
     async def commit(self, commit: Commit) -> None:
         await super().commit(changed(commit, requests=[]) if commit.prunes else commit)
 
 
-@breaks(pins.a_pinned_head_is_no_reason_to_reject_a_prune)
+@breaks(retention.a_pinned_checkpoint_is_not_pruned)
 class RejectsEveryHead(Passing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         names, head = list(checkpoint_ids), await self.inner.head(thread_id)
@@ -252,7 +251,7 @@ class RejectsEveryHead(Passing):
         return await super().prune(thread_id, names, events_before=events_before)
 
 
-@breaks(pins.a_pin_belongs_to_one_checkpoint_and_goes_with_it)
+@breaks(retention.a_pin_belongs_to_one_checkpoint_and_goes_with_it)
 class PinsNames(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -267,7 +266,7 @@ class PinsNames(Passing):
         return [changed(info, is_pinned=info.checkpoint_id in self.names) for info in infos]
 
 
-@breaks(pins.pinning_changes_nothing_else)
+@breaks(retention.a_checkpoint_shows_whether_it_is_pinned_and_nothing_else_is_changed)
 class PinsAreMoves(Passing):
     is_moved = False
 
@@ -283,7 +282,7 @@ class PinsAreMoves(Passing):
 # ---------------------------------------------------------------- copies
 
 
-@breaks(copies.the_events_of_a_copy_name_its_own_checkpoints)
+@breaks(copies.a_copy_holds_all_commits_under_new_checkpoint_ids_and_nothing_else)
 class CopiedEventsNameNothing(Passing):
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         batches = await super().events_after(thread_id, seq)
@@ -296,27 +295,27 @@ class CopiesAskNothing(Passing):
         return [request for request in await super().pending_requests(**filters) if request.thread_id != "copy"]
 
 
-@breaks(transfer.a_thread_without_a_checkpoint_can_be_transferred)
+@breaks(transfer.a_transferred_thread_is_complete_and_continues)
 class TransfersOnlyWhatMoved(Passing):
     async def thread_header(self, thread_id: str) -> ThreadHeader | None:
         header = await super().thread_header(thread_id)
         return None if header is None or header.number == 0 else header
 
 
-@breaks(transfer.a_transferred_thread_comes_after_those_that_are_there)
+@breaks(transfer.a_transfer_replaces_no_existing_thread_and_comes_after_all)
 class ListsByThread(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         return sorted(await super().infos(**filters), key=lambda info: (info.thread_id, info.number))
 
 
-@breaks(transfer.a_claimed_thread_is_not_written_over_and_a_released_one_is_no_obstacle)
+@breaks(transfer.a_transfer_replaces_no_existing_thread_and_comes_after_all)
 class WritesOverClaims(Passing):
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         await take_and_release(self.inner, header.thread_id)
         await super().add_thread(header, commits)
 
 
-@breaks(transfer.reading_a_thread_out_changes_nothing_for_its_owner)
+@breaks(transfer.a_header_has_all_of_a_thread_except_its_commits)
 class ClaimsWhatItReadsOut(Passing):
     async def thread_header(self, thread_id: str) -> ThreadHeader | None:
         await take_and_release(self.inner, thread_id)
@@ -326,7 +325,7 @@ class ClaimsWhatItReadsOut(Passing):
 # ---------------------------------------------------------------- closing, checking, and others
 
 
-@breaks(concurrency.closing_while_others_write_loses_nothing)
+@breaks(concurrency.many_threads_move_at_once_while_the_store_is_closed_and_none_disturbs_another)
 class DropsWhatIsWrittenWhileItCloses(Passing):
     is_closed = False
 
@@ -347,7 +346,7 @@ class DeletesUnderItsOwner(OnDisk):
         return await super().delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
 
 
-@breaks(damage.checking_changes_nothing_and_disturbs_no_owner)
+@breaks(damage.a_check_of_a_sound_store_finds_and_changes_nothing)
 class ClaimsWhatItChecks(Passing):
     async def check(self) -> Sequence[Damage]:
         for thread in await self.inner.threads():

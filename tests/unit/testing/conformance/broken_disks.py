@@ -112,7 +112,7 @@ class KeepsHeadsBeside(OnDisk):
         return StoredCheckpoint(infos[0], await asyncio.to_thread(self.beside(thread_id).read_bytes)) if infos else None
 
 
-@breaks(damage.a_damaged_thread_leaves_the_others_usable)
+@breaks(damage.a_damaged_thread_is_found_and_leaves_the_others_usable)
 class IsDamagedAsAWhole(OnDisk):
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
         if damage := await self.inner.check():
@@ -120,7 +120,7 @@ class IsDamagedAsAWhole(OnDisk):
         return await super().head(thread_id)
 
 
-@breaks(damage.a_check_finds_what_is_damaged)
+@breaks(damage.a_damaged_thread_is_found_and_leaves_the_others_usable)
 class ChecksNothing(OnDisk):
     async def check(self) -> Sequence[Damage]:
         return []

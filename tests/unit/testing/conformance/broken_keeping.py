@@ -12,7 +12,7 @@ from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.errors import CheckpointNotFound, ThreadBusy
 from perdure.records import CheckpointInfo, Commit, StoredCheckpoint, ThreadInfo
-from perdure.testing.conformance.clauses import pins, retention
+from perdure.testing.conformance.clauses import commits, damage, retention
 
 
 class LosesChunks(Passing):
@@ -38,7 +38,7 @@ class FreesAllOfWhatIsPruned(LosesChunks):
         return await super().prune(thread_id, doomed, events_before=events_before)
 
 
-@breaks(retention.a_branch_keeps_what_it_shares_with_what_is_pruned)
+@breaks(retention.pruning_any_part_of_a_tree_leaves_exactly_what_is_needed)
 class ForgetsBranches(LosesChunks):
     """Only the line that leads to the head keeps its chunks."""
 
@@ -74,7 +74,7 @@ class FreesNothing(Passing):
         return {number: kept[number] for number in numbers if number in kept}
 
 
-@breaks(retention.commits_that_prune_any_part_of_a_tree_leave_what_is_needed)
+@breaks(retention.pruning_any_part_of_a_tree_leaves_exactly_what_is_needed)
 class FreesAllOfWhatIsForgotten(LosesChunks):
     async def commit(self, commit: Commit) -> None:
         await super().commit(commit)
@@ -87,7 +87,7 @@ class NeverForgets(Passing):
         await super().commit(changed(commit, prunes=()))
 
 
-@breaks(retention.a_head_is_not_pruned_with_a_commit)
+@breaks(retention.what_a_commit_prunes_is_gone_and_all_else_stays)
 class ForgetsItsHead(Passing):
     """Whatever a commit says is to go is gone, the newest included."""
 
@@ -116,7 +116,7 @@ class LosesItsHead(Passing):
         return None if self.has_lost else await super().head(thread_id)
 
 
-@breaks(retention.a_thread_without_any_checkpoint_left_keeps_number_and_events)
+@breaks(retention.when_the_head_is_pruned_the_newest_that_is_left_is_the_head)
 class DeletesEmptyThreads(Passing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         count = await super().prune(thread_id, checkpoint_ids, events_before=events_before)
@@ -125,7 +125,7 @@ class DeletesEmptyThreads(Passing):
         return count
 
 
-@breaks(retention.the_head_of_a_thread_with_an_owner_is_not_pruned)
+@breaks(retention.when_the_head_is_pruned_the_newest_that_is_left_is_the_head)
 class PrunesNothingSilently(Passing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         try:
@@ -134,7 +134,7 @@ class PrunesNothingSilently(Passing):
             return 0
 
 
-@breaks(retention.pruning_unknown_checkpoints_changes_nothing)
+@breaks(retention.what_another_checkpoint_needs_stays_and_what_none_needs_goes)
 class CountsWhatWasNamed(Passing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         doomed = list(checkpoint_ids)
@@ -149,7 +149,7 @@ class ForgetsWhatEventsReferTo(Passing):
         await super().commit(changed(commit, events=events))
 
 
-@breaks(retention.a_checkpoint_follows_the_nearest_one_that_is_left)
+@breaks(commits.a_checkpoint_follows_any_older_one_or_the_nearest_that_is_left)
 class FollowsTheGone(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -165,7 +165,7 @@ class FollowsTheGone(Passing):
         return [changed(info, previous_checkpoint_id=self.followed[info.checkpoint_id]) for info in infos]
 
 
-@breaks(retention.pruning_leaves_other_threads_and_the_order_of_commits_alone)
+@breaks(retention.what_another_checkpoint_needs_stays_and_what_none_needs_goes)
 class MovesWhatItPrunes(Passing):
     pruned = ""
 
@@ -177,7 +177,7 @@ class MovesWhatItPrunes(Passing):
         return sorted(await super().threads(**filters), key=lambda thread: thread.thread_id == self.pruned)
 
 
-@breaks(retention.what_is_pruned_is_given_back)
+@breaks(damage.its_size_follows_what_it_keeps)
 class NeverShrinks(Passing):
     largest = 0
 
@@ -189,7 +189,7 @@ class NeverShrinks(Passing):
 # ---------------------------------------------------------------- pins
 
 
-@breaks(pins.a_pinned_checkpoint_is_not_pruned)
+@breaks(retention.a_pinned_checkpoint_is_not_pruned)
 class PrunesThePinned(Passing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         doomed = set(checkpoint_ids)
@@ -199,7 +199,7 @@ class PrunesThePinned(Passing):
         return await super().prune(thread_id, doomed, events_before=events_before)
 
 
-@breaks(pins.a_pinned_checkpoint_is_not_pruned_with_a_commit)
+@breaks(retention.a_pinned_checkpoint_is_not_pruned)
 class ForgetsThePinned(Passing):
     async def commit(self, commit: Commit) -> None:
         for info in await self.inner.infos(thread_id=commit.lease.thread_id):
@@ -208,14 +208,14 @@ class ForgetsThePinned(Passing):
         await super().commit(commit)
 
 
-@breaks(pins.an_unpinned_checkpoint_goes_like_any_other)
+@breaks(retention.an_unpinned_checkpoint_goes_like_any_other_and_cannot_be_pinned_then)
 class NeverUnpins(Passing):
     async def unpin(self, checkpoint_id: str) -> None:
         if await self.inner.find_checkpoint(checkpoint_id) is None:
             raise CheckpointNotFound(checkpoint_id)
 
 
-@breaks(pins.pinning_needs_no_lease_and_twice_is_once)
+@breaks(retention.an_unpinned_checkpoint_goes_like_any_other_and_cannot_be_pinned_then)
 class CountsPins(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -231,13 +231,13 @@ class CountsPins(Passing):
             await super().unpin(checkpoint_id)
 
 
-@breaks(pins.a_checkpoint_shows_whether_it_is_pinned)
+@breaks(retention.a_checkpoint_shows_whether_it_is_pinned_and_nothing_else_is_changed)
 class HidesPins(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         return [changed(info, is_pinned=False) for info in await super().infos(**filters)]
 
 
-@breaks(pins.an_unknown_checkpoint_cannot_be_pinned)
+@breaks(retention.an_unpinned_checkpoint_goes_like_any_other_and_cannot_be_pinned_then)
 class PinsAnything(Passing):
     async def pin(self, checkpoint_id: str) -> None:
         try:

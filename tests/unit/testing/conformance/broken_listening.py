@@ -47,7 +47,7 @@ class DelaysSubscribers(Passing):
         yield Slow()
 
 
-@breaks(events.a_thread_with_a_subscriber_has_subscribers)
+@breaks(events.published_bodies_reach_all_subscribers_of_the_thread_in_order)
 class DeniesSubscribers(Passing):
     def has_subscribers(self, thread_id: str) -> bool:
         return False

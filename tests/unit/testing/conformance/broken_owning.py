@@ -11,7 +11,7 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.records import CheckpointInfo, Commit, Damage, JournalEntry, Lease, OpenedThread
-from perdure.testing.conformance.clauses import damage, owning
+from perdure.testing.conformance.clauses import concurrency, damage, owning
 
 
 def changed(thing: Any, **parts: Any) -> Any:
@@ -42,7 +42,7 @@ class LacksAMethod(Passing):
     unpin = None  # type: ignore[assignment]  # that is what is wrong with it
 
 
-@breaks(damage.a_closed_store_opens_itself_again)
+@breaks(damage.a_closed_store_opens_itself_again_with_the_same_owners)
 class IsDeadOnceClosed(Passing):
     is_closed = False
 
@@ -55,25 +55,25 @@ class IsDeadOnceClosed(Passing):
         return await super().infos(**filters)
 
 
-@breaks(damage.a_thread_stays_owned_while_its_store_is_closed)
+@breaks(damage.a_closed_store_opens_itself_again_with_the_same_owners)
 class ReleasesAllWhenClosed(KnowsTheNewest):
     async def close(self) -> None:
         for lease in self.newest.values():
             await self.inner.release(lease)
 
 
-@breaks(damage.what_was_written_is_there_for_the_next_object)
+@breaks(concurrency.what_one_object_wrote_another_sees_at_once)
 class LivesInOneObject(Passing):
     """It is said to be shared, and is not."""
 
 
-@breaks(damage.a_check_of_a_sound_store_finds_nothing)
+@breaks(damage.a_check_of_a_sound_store_finds_and_changes_nothing)
 class FindsDamageEverywhere(Passing):
     async def check(self) -> Sequence[Damage]:
         return [Damage("something is not as it should be")]
 
 
-@breaks(damage.its_size_grows_with_what_it_keeps)
+@breaks(damage.its_size_follows_what_it_keeps)
 class HasNoSize(Passing):
     async def size(self) -> int:
         return 0
@@ -103,7 +103,7 @@ class HidesThatItIsEncrypted(Passing):
         return plain
 
 
-@breaks(owning.every_owner_has_a_higher_fence_than_all_before)
+@breaks(owning.every_owner_has_a_higher_fence_than_all_before_also_of_a_deleted_thread)
 class HasOneFenceForAll(KnowsTheNewest):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened: OpenedThread = changed(
@@ -115,37 +115,37 @@ class HasOneFenceForAll(KnowsTheNewest):
         await super().release(self.instead_of(lease))
 
 
-@breaks(owning.a_thread_that_is_held_is_busy_and_nothing_of_it_is_touched)
+@breaks(owning.a_thread_that_is_held_is_busy_and_only_a_takeover_takes_it)
 class LetsAnybodyIn(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         return await super().open(thread_id, owner, takeover=True)
 
 
-@breaks(owning.a_takeover_takes_the_thread_all_the_same)
+@breaks(owning.a_thread_that_is_held_is_busy_and_only_a_takeover_takes_it)
 class NeverTakesOver(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         return await super().open(thread_id, owner)
 
 
-@breaks(owning.a_released_thread_is_free)
+@breaks(owning.a_release_frees_the_thread_of_its_lease_and_no_other_owners)
 class NeverReleases(Passing):
     async def release(self, lease: Lease) -> None:
         pass
 
 
-@breaks(owning.releasing_again_or_after_a_takeover_frees_no_other_owners_thread)
+@breaks(owning.a_release_frees_the_thread_of_its_lease_and_no_other_owners)
 class ReleasesForOthers(KnowsTheNewest):
     async def release(self, lease: Lease) -> None:
         await super().release(self.instead_of(lease))
 
 
-@breaks(owning.renewing_keeps_the_thread)
+@breaks(owning.a_lease_is_renewed_and_writes_until_it_is_taken_over_or_released)
 class GivesUpWhatIsRenewed(Passing):
     async def renew(self, lease: Lease) -> None:
         await super().release(lease)
 
 
-@breaks(owning.a_lease_that_was_taken_over_or_released_cannot_be_renewed)
+@breaks(owning.a_lease_is_renewed_and_writes_until_it_is_taken_over_or_released)
 class RenewsAnything(Passing):
     async def renew(self, lease: Lease) -> None:
         pass
@@ -154,19 +154,19 @@ class RenewsAnything(Passing):
 # ---------------------------------------------------------------- fencing
 
 
-@breaks(owning.after_a_takeover_the_old_owner_cannot_commit)
+@breaks(owning.a_lease_is_renewed_and_writes_until_it_is_taken_over_or_released)
 class CommitsWithAnyFence(KnowsTheNewest):
     async def commit(self, commit: Commit) -> None:
         await super().commit(changed(commit, lease=self.instead_of(commit.lease)))
 
 
-@breaks(owning.after_a_takeover_the_old_owner_cannot_write_the_journal)
+@breaks(owning.a_lease_is_renewed_and_writes_until_it_is_taken_over_or_released)
 class RecordsWithAnyFence(KnowsTheNewest):
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         await super().append_journal(self.instead_of(lease), entry)
 
 
-@breaks(owning.a_lease_that_was_released_cannot_write_any_more)
+@breaks(owning.a_lease_is_renewed_and_writes_until_it_is_taken_over_or_released)
 class WritesAfterTheRelease(KnowsTheNewest):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -183,7 +183,10 @@ class WritesAfterTheRelease(KnowsTheNewest):
         await super().commit(commit)
 
 
-@breaks(owning.an_invented_lease_is_rejected, owning.a_lease_of_a_deleted_thread_moves_no_other_of_its_name)
+@breaks(
+    owning.an_invented_lease_is_rejected,
+    owning.every_owner_has_a_higher_fence_than_all_before_also_of_a_deleted_thread,
+)
 class BelievesAnyOwner(KnowsTheNewest):
     """It compares the fence, and not who was given it."""
 
@@ -195,7 +198,7 @@ class BelievesAnyOwner(KnowsTheNewest):
 
 
 @breaks(
-    owning.a_takeover_through_another_object_fences_the_old_owner_out,
+    concurrency.two_objects_have_one_owner_between_them,
     owning.a_takeover_in_another_process_fences_the_old_owner_out,
 )
 class KnowsOnlyItsOwnFences(OnDisk):

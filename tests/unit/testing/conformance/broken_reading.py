@@ -38,13 +38,13 @@ class ListsTheNewestFirst(Passing):
         return (await super().infos(**filters))[::-1]
 
 
-@breaks(listing.checkpoints_are_listed_by_thread_and_by_workflow)
+@breaks(listing.checkpoints_are_listed_in_the_order_of_their_commits)
 class ListsEveryWorkflow(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         return await super().infos(**{**filters, "workflow_name": None})
 
 
-@breaks(listing.a_limit_keeps_the_newest)
+@breaks(listing.limit_and_before_page_backwards_through_all_checkpoints)
 class KeepsTheOldest(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         limit = filters.pop("limit", None)
@@ -60,7 +60,7 @@ class PagesOverlap(Passing):
         return infos[max(0, end - (len(infos) if limit is None else limit)) : end]
 
 
-@breaks(listing.paging_before_an_unknown_checkpoint_is_an_error)
+@breaks(listing.limit_and_before_page_backwards_through_all_checkpoints)
 class PagesFromNowhere(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         try:
@@ -88,20 +88,20 @@ class KeepsTheOldestThreads(Passing):
         return (await super().threads(**filters))[:limit]
 
 
-@breaks(listing.a_thread_is_listed_with_its_status_and_owner)
+@breaks(listing.a_thread_is_listed_with_its_status_owner_and_last_workflow)
 class HidesTheOwner(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
         return [changed(thread, run_id=None) for thread in await super().threads(**filters)]
 
 
-@breaks(listing.every_thread_of_which_something_is_kept_is_named)
+@breaks(listing.every_thread_of_which_something_is_kept_is_named_in_pages)
 class NamesOnlyWhatHasMoved(Passing):
     async def thread_ids(self, **filters: Any) -> Sequence[str]:
         moved = {thread.thread_id for thread in await self.inner.threads()}
         return [thread_id for thread_id in await super().thread_ids(**filters) if thread_id in moved]
 
 
-@breaks(listing.the_ids_of_threads_are_read_in_pages)
+@breaks(listing.every_thread_of_which_something_is_kept_is_named_in_pages)
 class NamesTheFirstOnEachPage(Passing):
     async def thread_ids(self, **filters: Any) -> Sequence[str]:
         if filters.get("limit") == 1:
@@ -112,13 +112,13 @@ class NamesTheFirstOnEachPage(Passing):
 # ---------------------------------------------------------------- events
 
 
-@breaks(events.events_are_read_from_the_commit_that_holds_the_next_one)
+@breaks(events.events_are_read_from_the_commit_that_holds_the_next_without_gap_or_repeat)
 class SkipsWhatIsReadInPart(Passing):
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         return [events for events in await super().events_after(thread_id, seq) if events.first_seq > (seq or 0)]
 
 
-@breaks(events.a_log_read_from_its_own_ends_has_no_gap_and_no_repeat)
+@breaks(events.events_are_read_from_the_commit_that_holds_the_next_without_gap_or_repeat)
 class RepeatsTheLast(Passing):
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         return await super().events_after(thread_id, None if seq is None else max(0, seq - 1))
@@ -144,7 +144,7 @@ class KeepsAllEvents(Passing):
         await super().commit(changed(commit, prunes_events_before=0))
 
 
-@breaks(events.events_before_a_prune_are_gone_and_their_cursors_expire)
+@breaks(events.a_pruned_log_begins_where_it_does_in_a_copy_and_at_one_in_a_new_thread)
 class GoesOnFromAnExpiredCursor(Passing):
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         try:
@@ -153,7 +153,7 @@ class GoesOnFromAnExpiredCursor(Passing):
             return await super().events_after(thread_id, None)
 
 
-@breaks(events.a_log_whose_events_are_all_pruned_continues_its_numbers)
+@breaks(events.the_last_event_is_known_also_when_all_are_pruned)
 class RestartsEventNumbers(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened = await super().open(thread_id, owner, takeover=takeover)
@@ -164,7 +164,7 @@ class RestartsEventNumbers(Passing):
 # ---------------------------------------------------------------- whole threads
 
 
-@breaks(copies.nothing_is_left_of_a_deleted_thread)
+@breaks(copies.nothing_is_left_of_a_deleted_thread_and_others_are_left_alone)
 class StillAsksForTheDeleted(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -178,14 +178,14 @@ class StillAsksForTheDeleted(Passing):
         return [*await super().pending_requests(**filters), *self.asked]
 
 
-@breaks(copies.a_thread_of_a_deleted_name_begins_empty)
+@breaks(copies.nothing_is_left_of_a_deleted_thread_and_others_are_left_alone)
 class RemembersItemsOfTheDeleted(RemembersWhatWasConsumed):
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         if item_id not in self.consumed[thread_id]:
             await super().post(thread_id, item_id, kind, body)
 
 
-@breaks(copies.deleting_leaves_other_threads_alone)
+@breaks(copies.nothing_is_left_of_a_deleted_thread_and_others_are_left_alone)
 class DeletesTheirQuestionsToo(Passing):
     was_deleted = False
 
@@ -197,7 +197,7 @@ class DeletesTheirQuestionsToo(Passing):
         return [] if self.was_deleted else await super().pending_requests(**filters)
 
 
-@breaks(copies.a_thread_with_an_owner_is_not_deleted)
+@breaks(copies.a_thread_with_an_owner_or_that_is_not_as_it_was_is_not_deleted)
 class DeletesWhatIsOwned(Passing):
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
         opened = await self.inner.open(thread_id, "deleting", takeover=True)
@@ -205,20 +205,20 @@ class DeletesWhatIsOwned(Passing):
         return await super().delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
 
 
-@breaks(copies.a_thread_that_moved_or_waits_is_not_deleted_as_unmoved)
+@breaks(copies.a_thread_with_an_owner_or_that_is_not_as_it_was_is_not_deleted)
 class DeletesWhatHasMoved(Passing):
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
         return await super().delete_thread(thread_id)
 
 
-@breaks(copies.a_copy_holds_all_commits_under_new_checkpoint_ids)
+@breaks(copies.a_copy_holds_all_commits_under_new_checkpoint_ids_and_nothing_else)
 class CopiesTheHeadOnly(Passing):
     async def copy_thread(self, thread_id: str, to: str) -> None:
         await super().copy_thread(thread_id, to)
         await self.inner.prune(to, [info.checkpoint_id for info in await self.infos(thread_id=to)][:-1])
 
 
-@breaks(copies.a_copy_has_no_journal_no_inbox_and_no_owner)
+@breaks(copies.a_copy_holds_all_commits_under_new_checkpoint_ids_and_nothing_else)
 class CopiesTheInboxToo(Passing):
     async def copy_thread(self, thread_id: str, to: str) -> None:
         await super().copy_thread(thread_id, to)
@@ -256,7 +256,7 @@ class CopiesOverWhatThereIs(Passing):
 # ---------------------------------------------------------------- raw copies
 
 
-@breaks(transfer.a_transferred_thread_is_complete)
+@breaks(transfer.a_transferred_thread_is_complete_and_continues)
 class AddsWithoutTheInbox(Passing):
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         await super().add_thread(changed(header, inbox=()), commits)
@@ -271,7 +271,7 @@ class HandsOnNothingOfThoseBefore(Passing):
         return [changed(commit, carried=()) for commit in commits]
 
 
-@breaks(transfer.a_transferred_thread_continues)
+@breaks(transfer.a_transferred_thread_is_complete_and_continues)
 class AddsWithoutTheFence(Passing):
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         await super().add_thread(changed(header, fence=0), commits)
@@ -291,7 +291,7 @@ class StandsWithoutTheJournal(Passing):
         return without
 
 
-@breaks(transfer.a_transfer_replaces_no_existing_thread)
+@breaks(transfer.a_transfer_replaces_no_existing_thread_and_comes_after_all)
 class AddsOverWhatThereIs(Passing):
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         all_of_them = list(commits)

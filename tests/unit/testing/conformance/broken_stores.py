@@ -1,4 +1,4 @@
-"""All broken stores: for each clause of the contract one that does not keep it."""
+"""All broken stores: for each clause of the contract one or more that do not keep it."""
 
 from __future__ import annotations
 

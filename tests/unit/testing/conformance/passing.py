@@ -172,8 +172,8 @@ class OnDisk(Passing):
 
 # ---------------------------------------------------------------- which clause is broken by whom
 
-BROKEN: dict[str, type[Passing]] = {}
-"""A store for each clause that does not keep it. Filled by the modules that hold them."""
+BROKEN: dict[str, list[type[Passing]]] = {}
+"""The stores that do not keep a clause, each in its own way. Filled by the modules that hold them."""
 
 B = TypeVar("B", bound=type[Passing])
 
@@ -181,8 +181,7 @@ B = TypeVar("B", bound=type[Passing])
 def breaks(*clauses: Clause) -> Callable[[B], B]:
     def enter(broken: B) -> B:
         for clause in clauses:
-            assert clause.name not in BROKEN, f"{clause.name} is broken already"
-            BROKEN[clause.name] = broken
+            BROKEN.setdefault(clause.name, []).append(broken)
         return broken
 
     return enter

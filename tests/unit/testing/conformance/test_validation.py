@@ -22,7 +22,7 @@ from perdure.testing.conformance import StoreConformance, validate
 from perdure.testing.conformance.suite import all_clauses
 
 NEW = "a_new_thread_opens_empty"
-RELEASED = "a_released_thread_is_free"
+RELEASED = "a_release_frees_the_thread_of_its_lease_and_no_other_owners"
 KILLED = "the_thread_of_a_killed_owner_can_be_opened_at_once"
 
 
@@ -46,7 +46,7 @@ async def test_failure_names_in_a_sentence_what_the_store_did_instead(capsys: py
     assert (failure.name, failure.outcome) == (RELEASED, "FAILED")
     assert failure.reason == "the owners after the release[0]: expected None, got 'run-1'"
     printed = capsys.readouterr().out
-    assert f"  FAILED          a released thread is free: {failure.reason}\n" in printed
+    assert f"  FAILED          {RELEASED.replace('_', ' ')}: {failure.reason}\n" in printed
     assert "NeverReleases: 1 passed, 1 FAILED, in" in printed
 
 
@@ -153,7 +153,8 @@ def test_user_who_derives_a_class_has_a_test_for_each_clause(tmp_path: Path) -> 
         check=False,
     )
     assert "1 failed, 4 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
-    assert "a released thread is free: the owners after the release[0]: expected None, got 'run-1'" in done.stdout
+    sentence = RELEASED.replace("_", " ")
+    assert f"{sentence}: the owners after the release[0]: expected None, got 'run-1'" in done.stdout
     assert "The contract says: Release the thread." in done.stdout and "(seed = 5)" in done.stdout
     assert "not applicable, because it needs processes that use the same store" in done.stdout
 

@@ -25,54 +25,45 @@ from perdure.testing.conformance.threads import (
     checkpoint_ids,
     chunk,
     chunks,
+    commit_numbers,
+    due_ids,
     expect_state,
     own,
     read_as_owner,
     read_everything,
     ref,
+    save_full_thread,
     save_line,
     save_thread,
     thread_ids,
 )
 
 
-async def five_commits(store: Store, thread_id: str) -> None:
-    owner = await own(store, thread_id)
-    for _ in range(5):
-        await owner.save(events=1, brings=[thread_id])
-    await owner.release()
-
-
 @clause
-async def many_threads_move_at_once_and_none_disturbs_another(store: Store) -> None:
+async def many_threads_move_at_once_while_the_store_is_closed_and_none_disturbs_another(store: Store) -> None:
     """Each method is one atomic step"""
     names = [f"t{index}" for index in range(12)]
-    await run_together(*(five_commits(store, name) for name in names))
+    moves = (save_thread(store, name, 5, events=1, brings=[name]) for name in names)
+    await run_together(store.close(), *moves, store.close())
     expect_equal("the threads", sorted(await thread_ids(store)), sorted(names))
     for name in names:
-        numbers = [info.number for info in await store.infos(thread_id=name)]
+        numbers = await commit_numbers(store, thread_id=name)
         expect_equal(f"the commits of {name}", numbers, [1, 2, 3, 4, 5])
         await expect_state(store, f"of {name}", thread_id=name, chunks={ref(name, number) for number in numbers})
 
 
 @clause
-async def one_of_many_concurrent_opens_succeeds(store: Store) -> None:
-    """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
-    tried = await asyncio.gather(*(store.open("t", f"run-{index}") for index in range(10)), return_exceptions=True)
+async def one_of_many_concurrent_opens_and_commits_succeeds(store: Store, owner: ThreadOwner) -> None:
+    """Each method is one atomic step"""
+    tried = await asyncio.gather(*(store.open("u", f"run-{index}") for index in range(10)), return_exceptions=True)
     won = [outcome for outcome in tried if not isinstance(outcome, BaseException)]
     expect_equal("how many got it", len(won), 1)
     expect_equal("what the others got", {type(outcome) for outcome in tried if outcome not in won}, {ThreadBusy})
-
-
-@clause
-async def one_of_many_concurrent_commits_succeeds(store: Store, owner: ThreadOwner) -> None:
-    """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
-    then nothing is stored."""
     commits = [owner.checkpoint(f"c{index}", events=1) for index in range(10)]
-    tried = await asyncio.gather(*(store.commit(commit) for commit in commits), return_exceptions=True)
-    expect_equal("how many were written", sum(outcome is None for outcome in tried), 1)
-    expect_equal("how many were refused", sum(isinstance(outcome, ThreadConflict) for outcome in tried), 9)
-    await expect_state(store, checkpoints=[f"c{tried.index(None)}"], events=[1])
+    outcomes = await asyncio.gather(*(store.commit(commit) for commit in commits), return_exceptions=True)
+    expect_equal("how many were written", sum(outcome is None for outcome in outcomes), 1)
+    expect_equal("how many were refused", sum(isinstance(outcome, ThreadConflict) for outcome in outcomes), 9)
+    await expect_state(store, checkpoints=[f"c{outcomes.index(None)}"], events=[1])
 
 
 @clause
@@ -97,11 +88,11 @@ async def pruning_while_others_commit_breaks_nothing(store: Store, owner: Thread
 
 
 @clause_with(Needs.TWO_OBJECTS)
-async def what_one_object_wrote_another_sees_at_once(store: Store, second: Store) -> None:
+async def what_one_object_wrote_another_sees_at_once(place: TrialLocation, store: Store, second: Store) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
 
-    async def expect_same(when: str) -> None:
-        expect_equal(f"what the second sees {when}", await read_everything(second), await read_everything(store))
+    async def expect_same(when: str, other: Store = second) -> None:
+        expect_equal(f"what the second sees {when}", await read_everything(other), await read_everything(store))
 
     await expect_same("while both are empty")
     for turn, writer in enumerate([store, second, store]):
@@ -116,12 +107,18 @@ async def what_one_object_wrote_another_sees_at_once(store: Store, second: Store
     await expect_same("after a prune, a copy and a deletion")
     await expect_state(store, threads=["u1", "t", "u2", "copy"])
     await expect_state(second, inbox=["item 0", "item 1", "item 2"])
+    await save_full_thread(store, "full")
+    before, within = await read_everything(store), await read_as_owner(store, "full")
+    await store.close()
+    await second.close()
+    third = place.another()
+    expect_equal("what can be read by the next", await read_everything(third), before)
+    expect_equal("what an owner finds", await read_as_owner(third, "full"), within)
 
 
 @clause_with(Needs.TWO_OBJECTS)
-async def two_objects_have_one_owner_between_them(store: Store, second: Store) -> None:
+async def two_objects_have_one_owner_between_them(store: Store, owner: ThreadOwner, second: Store) -> None:
     """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
-    owner = await own(store)
     await owner.save()
     await expect_raises(ThreadBusy, second.open("t", "run-2"), "opening a thread that is held through another object")
     await expect_raises(ThreadBusy, second.delete_thread("t"), "deleting a thread that is held through another object")
@@ -129,30 +126,27 @@ async def two_objects_have_one_owner_between_them(store: Store, second: Store) -
     owner.store = second
     await owner.save()  # a lease is worth the same in both
     await owner.release()
-    expect_equal("the number", (await own(store, owner="run-2")).number, 2)
+    old = await own(store, owner="run-2")
+    expect_equal("the number", old.number, 2)
+    new = await own(second, owner="run-3", takeover=True)
+    await expect_raises(ThreadConflict, old.save(), "a commit with a fence that is old, as another object knows")
+    await expect_raises(ThreadConflict, old.record(1), "a journal entry with a fence that is old, as another one knows")
+    await new.save("new")
+    await expect_state(store, checkpoints=["t-1", "t-2", "new"])
 
 
 @clause_with(Needs.PROCESSES)
-async def processes_that_move_threads_of_their_own_do_not_disturb_each_other(place: TrialLocation) -> None:
+async def processes_move_threads_of_their_own_and_only_one_opens_or_writes_the_same(place: TrialLocation) -> None:
     """Each method is one atomic step"""
-    first, second = await run_together(place.start_process(), place.start_process())
+    both = await run_together(place.start_process(), place.start_process())
     await run_together(
-        first.do("save_many", "one", 20),
-        second.do("save_many", "two", 20),
-        *(five_commits(place.store, f"here {index}") for index in range(3)),
+        *(process.do("save_many", name, 20) for name, process in zip(("one", "two"), both, strict=True)),
+        *(save_thread(place.store, name, 5, events=1, brings=[name]) for name in ("here 0", "here 1", "here 2")),
     )
     for name, count in (("one", 20), ("two", 20), ("here 0", 5), ("here 1", 5), ("here 2", 5)):
-        numbers = [info.number for info in await place.store.infos(thread_id=name)]
-        expect_equal(f"the commits of {name!r}", numbers, list(range(1, count + 1)))
+        expect_equal(f"the commits of {name!r}", await commit_numbers(place.store, thread_id=name), range(1, count + 1))
         expect_equal(f"the events of {name!r}", len(await place.store.events_after(name, 0)), count)
         expect_equal(f"the chunks of {name!r}", len(await chunks(place.store, name)), count)
-
-
-@clause_with(Needs.PROCESSES)
-async def one_of_two_processes_that_open_or_write_at_once_succeeds(place: TrialLocation) -> None:
-    """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
-    then nothing is stored."""
-    both = await run_together(place.start_process(), place.start_process())
     for turn in range(10):
         for index, process in enumerate(both):
             await process.ask("open", f"opened {turn}", f"run-{index}")
@@ -168,14 +162,6 @@ async def one_of_two_processes_that_open_or_write_at_once_succeeds(place: TrialL
         won = "ab"[saving.index(["done", 1])]
         expect_equal("what was written", await checkpoint_ids(place.store, thread_id=f"t{turn}"), [f"{won}{turn}"])
     await expect_state(place.store, "beside those of a commit that was refused", thread_id="t0", events=[1])
-
-
-@clause
-async def closing_while_others_write_loses_nothing(store: Store) -> None:
-    """Close files and connections. Idempotent; a later call opens them again."""
-    threads = (five_commits(store, f"t{index}") for index in range(4))
-    await run_together(store.close(), *threads, store.close())
-    expect_equal("the checkpoints", len(await checkpoint_ids(store)), 20)
 
 
 @clause_with(Needs.TWO_OBJECTS)
@@ -254,7 +240,7 @@ async def acknowledged_commits_are_there_after_a_kill(place: TrialLocation) -> N
         expect(owner.number in (last, last + 1), why)
         expect_equal("the last event", owner.last_seq, owner.number * 2)
         numbers = range(1, owner.number + 1)
-        expect_equal("the checkpoints", [info.number for info in await place.store.infos(thread_id=name)], numbers)
+        expect_equal("the checkpoints", await commit_numbers(place.store, thread_id=name), numbers)
         held = await chunks(place.store, name, owner.number)
         for number in numbers:
             text = f"{name} at {number}"
@@ -287,7 +273,7 @@ async def the_thread_of_a_killed_owner_can_be_opened_at_once(place: TrialLocatio
     await second.refuses("ThreadBusy", "open", "t", "run-2")
     expect_equal("what is due while it has an owner", await place.store.due(at(2)), [])
     await first.kill()
-    expect_equal("what is due without", [info.thread_id for info in await place.store.due(at(2))], ["t"])
+    expect_equal("what is due without", await due_ids(place.store, at(2)), ["t"])
     expect_equal("the owners", [info.run_id for info in await place.store.threads()], [None, None])
     expect_equal("the number that the next finds", await second.do("open", "t", "run-2"), 1)
     expect_equal("whether the other can be deleted", await place.store.delete_thread("u"), True)
@@ -321,7 +307,7 @@ async def a_kill_while_copying_leaves_a_whole_copy_or_none(place: TrialLocation)
     copies = {f"{name} copy {number}" for name, numbers in acknowledged.items() for number in numbers}
     expect_equal("copies that were acknowledged and are not there", copies - {*made}, set())
     for copy in made:
-        numbers = [info.number for info in await place.store.infos(thread_id=copy)]
+        numbers = await commit_numbers(place.store, thread_id=copy)
         expect_equal(f"the commits of {copy!r}", numbers, range(1, 9))
         expect_equal(f"the events of {copy!r}", len(await place.store.events_after(copy, 0)), 8)
         expect_equal(f"the chunks of {copy!r}", await chunks(place.store, copy), expected)

@@ -13,7 +13,6 @@ from perdure.records import Commit
 from perdure.store import Store
 from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_one, expect_raises
 from perdure.testing.conformance.threads import (
-    FAR,
     ThreadOwner,
     all_commits,
     at,
@@ -39,56 +38,30 @@ from perdure.testing.conformance.threads import (
 
 
 @clause
-async def nothing_is_left_of_a_deleted_thread(store: Store) -> None:
-    """Delete a thread; False if none exists."""
-    await save_full_thread(store)
-    await save_full_thread(store, "u")
-    before = await read_everything(store)
-    await store.delete_thread("u")
-    expect_equal("whether it was there", await store.delete_thread("t"), True)
-    expect_equal("whether it was there then", await store.delete_thread("t"), False)
-    await expect_state(store, checkpoints=[], threads=[], requests=[], head=None, events=[], chunks=set())
-    expect_equal("what is due", await store.due(FAR), [])
-    for checkpoint_id in before["checkpoints"]:
-        expect_equal(f"checkpoint {checkpoint_id!r}", await store.find_checkpoint(checkpoint_id), None)
-    await expect_owner_finds(store, number=0, last_seq=0, journal=[], inbox=[])
-
-
-@clause
-async def a_thread_of_a_deleted_name_begins_empty(store: Store) -> None:
-    """Delete a thread; False if none exists."""
-    await save_full_thread(store)
-    await store.delete_thread("t")
-    await store.post("t", "consumed", "message", b"2")  # an id that the old one had consumed
-    owner = await own(store)
-    expect_equal("the inbox", [item.item_id for item in owner.opened.inbox], ["consumed"])
-    await owner.save("t-1", events=1)
-    await expect_state(store, checkpoints=["t-1"], events=[1])
-
-
-@clause
-async def deleting_leaves_other_threads_alone(store: Store) -> None:
+async def nothing_is_left_of_a_deleted_thread_and_others_are_left_alone(store: Store) -> None:
     """Delete a thread; False if none exists."""
     await save_full_thread(store, "u")
     async with expect_unchanged(store):
         await save_full_thread(store, "t")
-        await store.delete_thread("t")
+        before = await store.infos(thread_id="t")
+        expect_equal("whether it was there", await store.delete_thread("t"), True)
+        expect_equal("whether it was there then", await store.delete_thread("t"), False)
         await store.post("v", "item", "message", b"1")
         expect_equal("whether one that was only posted to was there", await store.delete_thread("v"), True)
+        await expect_state(store, threads=["u"], requests=["q"], due=["u"], head=None, events=[], chunks=set())
+        for info in before:
+            expect_equal(f"checkpoint {info.checkpoint_id!r}", await store.find_checkpoint(info.checkpoint_id), None)
     await expect_owner_finds(store, "u", journal=[(5, b'{"done":1}')])
+    await expect_owner_finds(store, number=0, last_seq=0, journal=[], inbox=[])
+    await store.post("t", "consumed", "message", b"2")  # an id that the old one had consumed
+    owner = await own(store)
+    expect_equal("the inbox", [item.item_id for item in owner.opened.inbox], ["consumed"])
+    await owner.save("t-1", events=1)
+    await expect_state(store, checkpoints=["u-1", "u-2", "u-4", "t-1"], events=[1])
 
 
 @clause
-async def a_thread_with_an_owner_is_not_deleted(store: Store, owner: ThreadOwner) -> None:
-    """Raises ThreadBusy while it has an owner."""
-    await owner.save()
-    async with expect_unchanged(store):
-        await expect_raises(ThreadBusy, store.delete_thread("t"), "deleting a thread with an owner")
-    await owner.save()
-
-
-@clause
-async def a_thread_that_moved_or_waits_is_not_deleted_as_unmoved(store: Store) -> None:
+async def a_thread_with_an_owner_or_that_is_not_as_it_was_is_not_deleted(store: Store) -> None:
     """only if that is its last commit, its inbox is empty and no checkpoint of it is pinned; otherwise False,
     without any change."""
     await save_thread(store, "t", 2)
@@ -97,19 +70,23 @@ async def a_thread_that_moved_or_waits_is_not_deleted_as_unmoved(store: Store) -
     expect_equal("whether one with an item went", await store.delete_thread("t", if_unmoved_since=2), False)
     owner = await own(store)
     await owner.note(consumed=["item"])
+    async with expect_unchanged(store):
+        await expect_raises(ThreadBusy, store.delete_thread("t"), "deleting a thread with an owner")
+    await owner.note()
     await owner.release()
     await store.pin("t-1")
-    expect_equal("whether one with a pin went", await store.delete_thread("t", if_unmoved_since=3), False)
+    expect_equal("whether one with a pin went", await store.delete_thread("t", if_unmoved_since=4), False)
     await expect_state(store, checkpoints=["t-1", "t-2"])
     await store.unpin("t-1")
-    expect_equal("whether one that is as it was went", await store.delete_thread("t", if_unmoved_since=3), True)
+    expect_equal("whether one that is as it was went", await store.delete_thread("t", if_unmoved_since=4), True)
     await expect_state(store, "then", checkpoints=[])
 
 
 @clause
-async def a_copy_holds_all_commits_under_new_checkpoint_ids(store: Store) -> None:
+async def a_copy_holds_all_commits_under_new_checkpoint_ids_and_nothing_else(store: Store) -> None:
     """Create a thread `to` with copies of all commits of this one, under new checkpoint ids."""
     await save_full_thread(store)
+    held = await own(store)
     await store.copy_thread("t", "copy")
     original, copied = await store.infos(thread_id="t"), await store.infos(thread_id="copy")
     expect_equal("how many checkpoints it has", len(copied), len(original))
@@ -121,18 +98,12 @@ async def a_copy_holds_all_commits_under_new_checkpoint_ids(store: Store) -> Non
         checkpoint, copy = [await store.find_checkpoint(info.checkpoint_id) for info in (before, after)]
         expect_equal(f"the root of commit {before.number}", copy and copy.root, checkpoint and checkpoint.root)
     expect_equal("its chunks", await chunks(store, "copy"), await chunks(store, "t"))
-    logs = [[(e.first_seq, e.count, e.body) for e in await store.events_after(name, 0)] for name in ("t", "copy")]
-    expect_equal("its events", logs[1], logs[0])
-
-
-@clause
-async def a_copy_has_no_journal_no_inbox_and_no_owner(store: Store) -> None:
-    """The copy has no journal, no inbox and no owner."""
-    await save_full_thread(store)
-    held = await own(store)
-    await store.copy_thread("t", "copy")
-    copied = expect_one("the threads of that name", await store.threads(thread_id="copy"))
-    expect_fields("the copy", copied, number=4, status="IDLE", run_id=None)
+    log, copied_log = [await store.events_after(name, 0) for name in ("t", "copy")]
+    bodies = [[(batch.first_seq, batch.count, batch.body) for batch in batches] for batches in (log, copied_log)]
+    expect_equal("its events", bodies[1], bodies[0])
+    expect_equal("the checkpoints of its events", [batch.info for batch in copied_log], [*copied[:2], None])
+    thread = expect_one("the threads of that name", await store.threads(thread_id="copy"))
+    expect_fields("the copy", thread, number=4, status="IDLE", run_id=None)
     expect_equal("its requests", await request_ids(store, thread_id="copy"), ["q"])
     await expect_owner_finds(store, "copy", last_seq=4, journal=[], inbox=[])
     await held.save()
@@ -172,16 +143,6 @@ async def a_copy_never_takes_the_place_of_a_thread(store: Store) -> None:
         await expect_raises(ThreadNotFound, store.copy_thread("none", "new"), "copying a thread that does not exist")
     await expect_owner_finds(store, "posted to", inbox=[("item", "message", b"1")])
     await held.save()
-
-
-@clause
-async def the_events_of_a_copy_name_its_own_checkpoints(store: Store) -> None:
-    """Create a thread `to` with copies of all commits of this one, under new checkpoint ids."""
-    await save_full_thread(store)
-    await store.copy_thread("t", "copy")
-    infos = {info.number: info for info in await store.infos(thread_id="copy")}
-    named = [batch.info for batch in await store.events_after("copy", 0)]
-    expect_equal("their checkpoints", named, [infos[1], infos[2], None])
 
 
 @clause

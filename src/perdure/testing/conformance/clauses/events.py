@@ -22,10 +22,12 @@ from perdure.testing.conformance.threads import (
     ThreadOwner,
     at,
     chunk,
+    expect_state,
     first_seqs,
     make_events,
     own,
     read_everything,
+    ref,
     save_line,
     save_thread,
 )
@@ -47,17 +49,11 @@ async def four_commits(store: Store) -> ThreadOwner:
 
 
 @clause
-async def events_are_read_from_the_commit_that_holds_the_next_one(store: Store) -> None:
+async def events_are_read_from_the_commit_that_holds_the_next_without_gap_or_repeat(store: Store) -> None:
     """The packed events of all commits that hold an event newer than `seq`, in order; None: all that are kept."""
-    await four_commits(store)
+    owner, other = await four_commits(store), await own(store, "other")
     for cursor, firsts in CURSORS:
         expect_equal(f"what is read after {cursor}", await first_seqs(store, cursor), firsts)
-
-
-@clause
-async def a_log_read_from_its_own_ends_has_no_gap_and_no_repeat(store: Store) -> None:
-    """The packed events of all commits that hold an event newer than `seq`, in order; None: all that are kept."""
-    owner, other = await own(store), await own(store, "other")
     read: list[int] = []
     for turn in range(8):
         await other.save(events=1)
@@ -89,12 +85,18 @@ async def events_name_their_commit_run_and_checkpoint(store: Store) -> None:
 @clause
 async def events_of_a_pruned_checkpoint_stay_and_name_none(store: Store) -> None:
     """The events of their commits stay, except those of commits before `events_before`."""
-    await save_line(store, 3, events=1)
+    owner = await save_line(store, 3, events=1)
     before = [(batch.first_seq, batch.count, batch.body, batch.run_id) for batch in await store.events_after("t", 0)]
     await store.prune("t", ["t-1", "t-2"])
     after = await store.events_after("t", 0)
     expect_equal("the events", [(batch.first_seq, batch.count, batch.body, batch.run_id) for batch in after], before)
     expect_equal("their checkpoints", [batch.info and batch.info.checkpoint_id for batch in after], [None, None, "t-3"])
+    await owner.save(drops=["c2"], events=make_events(4, refers=True))
+    await owner.save(drops=["c3"], prunes=[3, 4])
+    await store.prune("t", [])
+    stored = [(batch.first_seq, batch.info) for batch in await store.events_after("t", 0)]
+    expect_equal("the events and their checkpoints", stored, [(seq, None) for seq in (1, 2, 3, 4)])
+    await expect_state(store, "that events refer to", chunks={ref("c3", 3)})
 
 
 async def begins_at_four(store: Store) -> None:
@@ -111,37 +113,25 @@ async def begins_at_four(store: Store) -> None:
 async def events_that_a_commit_prunes_are_gone_and_their_cursors_expire(store: Store) -> None:
     """Delete the events of all commits before this number."""
     owner = await four_commits(store)
-    await owner.note(prunes_events_before=3)
+    before = await read_everything(store)
+    for number in (3, 2, 1, 0, 3):  # the first event that is kept does not move back
+        await owner.note(prunes_events_before=number)
+        await begins_at_four(store)
+    expect_equal("how many went", await store.prune("t", [], events_before=2), 0)
     await begins_at_four(store)
+    after = await read_everything(store)
+    for name in ("infos", "checkpoints"):
+        expect_equal(f"the {name}", after[name], before[name])
     await owner.save(events=1)
     expect_equal("the events after one more", await first_seqs(store, 4), [5, 7])
+    await owner.save(events=1, prunes_events_before=10)
+    expect_equal("what is kept when the commit before is pruned", await first_seqs(store, None), [7, 8])
+    await store.prune("t", ["t-2"], events_before=4)
+    expect_equal("what is kept then", await first_seqs(store, None), [7, 8])
 
 
 @clause
-async def events_before_a_prune_are_gone_and_their_cursors_expire(store: Store) -> None:
-    """Raises CursorExpired if the event after `seq` was pruned."""
-    await four_commits(store)
-    await store.prune("t", [], events_before=3)
-    await begins_at_four(store)
-
-
-@clause
-async def a_log_whose_events_are_all_pruned_continues_its_numbers(store: Store) -> None:
-    """Raises CursorExpired if the event after `seq` was pruned."""
-    owner = await four_commits(store)
-    await owner.save(prunes_events_before=99)
-    expect_equal("what is kept", await store.events_after("t", None), [])
-    expect_equal("after the last", await store.events_after("t", 6), [])
-    await expect_raises(CursorExpired, store.events_after("t", 5), "reading after 5, when 6 is pruned")
-    await owner.release()
-    again = await own(store)
-    expect_equal("the last event", again.last_seq, 6)
-    await again.save(events=1)
-    expect_equal("what is kept then", await first_seqs(store, None), [7])
-
-
-@clause
-async def the_last_event_is_known_without_reading_it(store: Store) -> None:
+async def the_last_event_is_known_also_when_all_are_pruned(store: Store) -> None:
     """The seq of the last event of the thread, kept or pruned; 0 if it has none."""
     expect_equal("that of a thread that does not exist", await store.last_seq("t"), 0)
     await store.post("t", "item", "message", b"1")
@@ -153,23 +143,19 @@ async def the_last_event_is_known_without_reading_it(store: Store) -> None:
     expect_equal("that after a commit without one", await store.last_seq("t"), 6)
     await owner.save(prunes_events_before=99)
     expect_equal("that of a log that is pruned", await store.last_seq("t"), 6)
+    expect_equal("what is kept", await store.events_after("t", None), [])
+    expect_equal("after the last", await store.events_after("t", 6), [])
+    await expect_raises(CursorExpired, store.events_after("t", 5), "reading after 5, when 6 is pruned")
     await owner.release()
     await store.copy_thread("t", "copy")
     expect_equal("that of a copy", await store.last_seq("copy"), 6)
+    again = await own(store)
+    expect_equal("that which an owner finds", again.last_seq, 6)
+    await again.save(events=1)
+    expect_equal("what is kept then", await first_seqs(store, None), [7])
+    await again.release()
     await store.delete_thread("t")
     expect_equal("that of a thread that is gone", await store.last_seq("t"), 0)
-
-
-@clause
-async def the_first_event_that_is_kept_does_not_move_back(store: Store) -> None:
-    """Delete the events of all commits before this number."""
-    owner = await four_commits(store)
-    await owner.note(prunes_events_before=3)
-    for before in (2, 1, 0, 3):
-        await owner.note(prunes_events_before=before)
-        await begins_at_four(store)
-    expect_equal("how many went", await store.prune("t", [], events_before=2), 0)
-    await begins_at_four(store)
 
 
 @clause
@@ -185,25 +171,11 @@ async def no_cursor_expires_where_no_event_was_pruned(store: Store, owner: Threa
 
 
 @clause
-async def pruning_events_keeps_the_checkpoints_and_later_events(store: Store) -> None:
-    """Delete the events of all commits before this number."""
-    owner = await four_commits(store)
-    before = await read_everything(store)
-    await owner.save(events=1, prunes_events_before=5)
-    after = await read_everything(store)
-    for name in ("infos", "checkpoints"):
-        expect_equal(f"the {name}", list(after[name])[:3], list(before[name])[:3])
-    expect_equal("what is kept", await first_seqs(store, None), [7])
-    await owner.save(events=1)
-    await store.prune("t", ["t-2"], events_before=4)
-    expect_equal("what is kept then", await first_seqs(store, None), [7, 8])
-
-
-@clause
-async def a_log_begins_where_it_does_in_a_copy_and_at_one_in_a_new_thread(store: Store) -> None:
+async def a_pruned_log_begins_where_it_does_in_a_copy_and_at_one_in_a_new_thread(store: Store) -> None:
     """Raises CursorExpired if the event after `seq` was pruned."""
     owner = await four_commits(store)
-    await owner.note(prunes_events_before=3)
+    await store.prune("t", [], events_before=3)
+    await begins_at_four(store)
     await owner.release()
     await store.copy_thread("t", "copy")
     await expect_raises(CursorExpired, store.events_after("copy", 2), "reading a copy after 2, which is pruned")
@@ -247,6 +219,7 @@ async def published_bodies_reach_all_subscribers_of_the_thread_in_order(store: S
     """Deliver a body, which is not stored, to the current subscribers of the thread."""
     store.publish("t", b'"before the first subscription"')
     async with store.subscribe("t") as first, store.subscribe("t") as second, store.subscribe("u") as other:
+        expect(store.has_subscribers("t"), "has_subscribers is False, although a subscription is open")
         for body in (b'"a"', b'{"b":1}', b'"c"'):
             store.publish("t", body)
         store.publish("u", b'"of another thread"')
@@ -272,13 +245,6 @@ async def a_subscription_returns_when_its_time_is_up(store: Store) -> None:
             began = time.monotonic()
             expect_equal("the body received of a quiet thread", await subscription.next(seconds), None)
             expect(time.monotonic() - began < seconds + LONG_SECONDS, f"it did not return after {seconds} s")
-
-
-@clause
-async def a_thread_with_a_subscriber_has_subscribers(store: Store) -> None:
-    """Whether the thread may have subscribers: False if `publish` would reach none, True if that is unknown."""
-    async with store.subscribe("t"):
-        expect(store.has_subscribers("t"), "has_subscribers is False, although a subscription is open")
 
 
 @clause

@@ -12,6 +12,7 @@ from perdure.testing.conformance.clause import clause, expect_equal, expect_one,
 from perdure.testing.conformance.threads import (
     ThreadOwner,
     at,
+    due_ids,
     expect_owner_finds,
     expect_state,
     make_request,
@@ -23,45 +24,28 @@ from perdure.testing.conformance.threads import (
 
 
 @clause
-async def the_journal_is_read_in_the_order_it_was_written(store: Store, owner: ThreadOwner) -> None:
-    """what was recorded since the head"""
+async def a_checkpoint_removes_journal_entries_but_for_unsettled_deliveries(store: Store, owner: ThreadOwner) -> None:
+    """A checkpoint removes the journal entries of all deliveries except those that it names unsettled"""
     await owner.record(9, b'"before the first commit"')
     await expect_owner_finds(store, journal=[(9, b'"before the first commit"')])
-    owner = await own(store)
+    owner, other = await own(store), await own(store, "other")
+    await other.record(1, b'"other"')
     await owner.save()
     written = [(3, b'"a"'), (1, b'"b"'), (3, b'"c"'), (2, b'"d"'), (3, b'"a"')]
     for delivery_id, body in written:
         await owner.record(delivery_id, body)
-    opened = await store.open("t", "run-2", takeover=True)
-    await expect_owner_finds(opened, journal=written)
-    expect_equal("the head that entries extend", {entry.number for entry in opened.journal}, {1})
-
-
-@clause
-async def journal_entries_go_with_the_next_checkpoint(store: Store) -> None:
-    """A checkpoint removes the journal entries of all deliveries except those that it names unsettled"""
-    owner, other = await own(store), await own(store, "other")
-    await owner.save()
-    await owner.record(1)
-    await owner.record(2)
-    await other.record(1, b'"other"')
+    owner = await own(store, owner="run-2", takeover=True)
+    await expect_owner_finds(owner.opened, journal=written)
+    expect_equal("the head that entries extend", {entry.number for entry in owner.opened.journal}, {1})
+    await owner.save(unsettled=[1, 3])
+    await owner.record(1, b'"e"')
+    await owner.save(unsettled=[1, 99])
+    owner = await own(store, takeover=True)
+    await expect_owner_finds(owner.opened, journal=[(1, b'"b"'), (1, b'"e"')])
+    expect_equal("the head that entries extend", {entry.number for entry in owner.opened.journal}, {3})
     await owner.save()
     await expect_owner_finds(store, journal=[])
     await expect_owner_finds(store, "other", journal=[(1, b'"other"')])
-
-
-@clause
-async def journal_entries_of_unsettled_deliveries_stay(store: Store, owner: ThreadOwner) -> None:
-    """A checkpoint removes the journal entries of all deliveries except those that it names unsettled"""
-    await owner.save()
-    for delivery_id in (1, 2, 1, 3):
-        await owner.record(delivery_id, f'"{delivery_id} at 1"'.encode())
-    await owner.save(unsettled=[1, 3])
-    await owner.record(1, b'"1 at 2"')
-    await owner.save(unsettled=[1, 99])
-    opened = await store.open("t", "run-2", takeover=True)
-    expect_equal("the journal", [entry.body for entry in opened.journal], [b'"1 at 1"', b'"1 at 1"', b'"1 at 2"'])
-    expect_equal("the head that entries extend", {entry.number for entry in opened.journal}, {3})
 
 
 async def request_times(store: Store) -> list[tuple[str, datetime]]:
@@ -71,72 +55,61 @@ async def request_times(store: Store) -> list[tuple[str, datetime]]:
 @clause
 async def requests_are_listed_with_those_that_wait_longest_first(store: Store) -> None:
     """Requests that wait for an answer, across threads, the oldest first."""
-    await save_thread(store, "b", requests=[make_request("b", "late", 30), make_request("b", "early", 10)])
+    early = make_request("b", "early/1", 10.000001, deadline=at(99.5), assignee="ann@example.com")
+    await save_thread(store, "b", requests=[make_request("b", "late", 30), early], workflow_name="naïve")
     await save_thread(store, "a", requests=[make_request("a", "middle", 20)], workflow_name="other")
-    expect_equal("all", await pending(store), [("b", "early"), ("a", "middle"), ("b", "late")])
-    expect_equal("the first two", await pending(store, limit=2), [("b", "early"), ("a", "middle")])
+    of_all = [("b", "early/1"), ("a", "middle"), ("b", "late")]
+    expect_equal("all", await pending(store), of_all)
+    expect_equal("the first two", await pending(store, limit=2), of_all[:2])
     expect_equal("none", await pending(store, limit=0), [])
-    expect_equal("those of a thread", await pending(store, thread_id="b"), [("b", "early"), ("b", "late")])
-    expect_equal("those of a workflow", await pending(store, workflow_name="other"), [("a", "middle")])
+    expect_equal("those of a thread", await pending(store, thread_id="b"), of_all[::2])
+    expect_equal("those of a workflow", await pending(store, workflow_name="other"), of_all[1:2])
     expect_equal("those of no thread", await pending(store, thread_id="none"), [])
+    listed = msgspec.structs.replace(early, workflow_name="naïve")
+    expect_equal("the first, with all its fields", await store.pending_requests(limit=1), [listed])
 
 
 @clause
-async def a_request_is_listed_with_all_its_fields(store: Store) -> None:
-    """Requests that wait for an answer, across threads, the oldest first."""
-    request = make_request("t", "q/1", 1.000001, deadline=at(99.5), assignee="ann@example.com")
-    await save_thread(store, "t", requests=[request], workflow_name="naïve")
-    listed = msgspec.structs.replace(request, workflow_name="naïve")
-    expect_equal("the request", expect_one("the requests", await store.pending_requests()), listed)
-
-
-@clause
-async def a_commit_replaces_the_pending_requests_or_leaves_them(store: Store, owner: ThreadOwner) -> None:
+async def a_commit_replaces_the_pending_requests_of_its_thread_or_leaves_them(store: Store, owner: ThreadOwner) -> None:
     """All pending requests; None if they did not change."""
+    await save_thread(store, "other", requests=[make_request("other", "second", 20)])
     await owner.save(requests=[make_request("t", "first", 1), make_request("t", "gone", 1)])
     await owner.save(requests=[make_request("t", "first", 2), make_request("t", "second", 2)])
     await owner.note(status="FAILED")
     await owner.save()
-    expect_equal("what is pending since when", await request_times(store), [("first", at(1)), ("second", at(2))])
+    expected = [("first", at(1)), ("second", at(2)), ("second", at(20))]
+    expect_equal("what is pending since when", await request_times(store), expected)
     await owner.save(requests=[make_request("t", "second", 9)])
     await owner.save(requests=[make_request("t", "first", 4), make_request("t", "second", 9)])
-    expected = [("second", at(2)), ("first", at(4))]
+    await owner.save()
+    await store.prune("t", ["t-6"])
+    expected = [("second", at(2)), ("first", at(4)), ("second", at(20))]
     expect_equal("what is pending after one was asked again", await request_times(store), expected)
     await owner.note(requests=[])
-    await expect_state(store, "after all were answered", requests=[])
-
-
-async def due(store: Store, seconds: float, limit: int | None = None) -> list[str]:
-    return [thread.thread_id for thread in await store.due(at(seconds), limit)]
+    expect_equal("what is pending after all were answered", await pending(store), [("other", "second")])
+    await store.prune("other", ["other-1"])
+    await expect_state(store, "after the head is pruned", requests=[])
 
 
 @clause
 async def threads_are_due_at_their_time_with_the_most_overdue_first(store: Store) -> None:
     """Threads without an owner that are due at this time, the most overdue first."""
-    for name, seconds in [("b", 30), ("a", 20), ("d", 40), ("c", 20)]:
+    for name, seconds in [("b", 90), ("a", 20), ("d", 40), ("c", 20), ("b", 30)]:  # the last checkpoint decides
         await save_thread(store, name, due_at=at(seconds))
+    await save_thread(store, "never", due_at=at(1))
     await save_thread(store, "never")
-    expect_equal("before the first", await due(store, 19.999999), [])
-    expect_equal("at the first", sorted(await due(store, 20)), ["a", "c"])
-    expect_equal("later", (await due(store, 35))[2:], ["b"])
-    expect_equal("the most overdue", len(await due(store, 1000, limit=1)), 1)
-    expect_equal("all", (await due(store, 1000))[2:], ["b", "d"])
-    expect_equal("none of them", await due(store, 1000, limit=0), [])
+    expect_equal("before the first", await due_ids(store, at(19.999999)), [])
+    expect_equal("at the first", sorted(await due_ids(store, at(20))), ["a", "c"])
+    expect_equal("later", (await due_ids(store, at(35)))[2:], ["b"])
+    first = expect_one("the most overdue", await store.due(at(1000), 1))
+    expect_equal("the most overdue", first, expect_one("its thread", await store.threads(thread_id=first.thread_id)))
+    expect_equal("when it is due", first.due_at, at(20))
+    expect_equal("all", (await due_ids(store, at(1000)))[2:], ["b", "d"])
+    expect_equal("none of them", await store.due(at(1000), 0), [])
     owner = await own(store, "b")
-    expect_equal("all but one that has an owner", (await due(store, 1000))[2:], ["d"])
+    expect_equal("all but one that has an owner", (await due_ids(store, at(1000)))[2:], ["d"])
     await owner.release()
-    expect_equal("all after its release", (await due(store, 1000))[2:], ["b", "d"])
-
-
-@clause
-async def each_checkpoint_sets_when_its_thread_is_due(store: Store) -> None:
-    """When the thread continues without input, or a deadline passes."""
-    await save_thread(store, "t", due_at=at(50))
-    await save_thread(store, "t", due_at=at(10))
-    info = expect_one("what is due", await store.due(at(10)))
-    expect_equal("when", (info, info.due_at), ((await store.threads())[0], at(10)))
-    await save_thread(store, "t")
-    expect_equal("what is due after a checkpoint without a time", await due(store, 1000), [])
+    expect_equal("all after its release", (await due_ids(store, at(1000)))[2:], ["b", "d"])
 
 
 @clause
@@ -156,82 +129,25 @@ async def what_is_posted_is_read_in_order_until_a_commit_consumes_it(store: Stor
     await owner.note(consumed=["never posted"])
     await expect_owner_finds(store, inbox=[first])
     await expect_owner_finds(store, "u", inbox=[("a", "message", b"1")])
+    await run_together(*(store.post("many", f"item {index % 15}", "message", b"1") for index in range(30)))
+    item_ids = sorted(item for item, _, _ in (await read_as_owner(store, "many"))["inbox"])
+    expect_equal("what was posted at once", item_ids, sorted(f"item {index}" for index in range(15)))
 
 
 @clause
-async def an_item_posted_twice_is_one_the_first(store: Store) -> None:
+async def an_item_is_delivered_once_however_often_it_is_posted(store: Store, owner: ThreadOwner) -> None:
     """Needs no lease; posting one `item_id` again has no effect."""
     await store.post("t", "item", "message", b'"first"')
     await store.post("t", "item", "cancel", b'"second"')
-    await expect_owner_finds(store, inbox=[("item", "message", b'"first"')])
-
-
-@clause
-async def an_item_posted_again_after_it_was_consumed_is_not_delivered_again(store: Store) -> None:
-    """Needs no lease; posting one `item_id` again has no effect."""
-    await store.post("t", "item", "message", b'"first"')
-    await (await own(store)).save(consumed=["item"])
-    await store.post("t", "item", "message", b'"again"')
-    await expect_state(store, inbox=[])
-
-
-@clause
-async def an_item_stays_consumed_when_its_commit_is_pruned(store: Store) -> None:
-    """Needs no lease; posting one `item_id` again has no effect."""
-    await store.post("t", "item", "message", b"1")
-    owner = await own(store)
-    await owner.save(consumed=["item"])
-    await owner.save()
-    await store.prune("t", ["t-1"])
-    await store.post("t", "item", "message", b"2")
-    await expect_state(store, inbox=[])
-
-
-@clause
-async def posting_needs_no_lease_and_disturbs_no_owner(store: Store, owner: ThreadOwner) -> None:
-    """Needs no lease; posting one `item_id` again has no effect."""
-    await store.post("t", "item", "message", b"1")
     await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held and was posted to")
     await owner.save()
-    await expect_owner_finds(store, inbox=[("item", "message", b"1")])
-
-
-@clause
-async def a_thread_that_was_only_posted_to_is_not_listed(store: Store) -> None:
-    """Threads that have a commit, in the order of their last commits."""
-    await save_thread(store, "moved")
-    await store.post("t", "item", "message", b"1")
-    await expect_state(store, threads=["moved"], head=None)
-    await expect_owner_finds(store, number=0, inbox=[("item", "message", b"1")])
-
-
-@clause
-async def many_posts_at_once_are_all_kept(store: Store) -> None:
-    """Put an item into the thread's inbox."""
-    await run_together(*(store.post("t", f"item {index % 15}", "message", b"1") for index in range(30)))
-    item_ids = sorted(item for item, _, _ in (await read_as_owner(store))["inbox"])
-    expect_equal("the inbox", item_ids, sorted(f"item {index}" for index in range(15)))
-
-
-@clause
-async def requests_belong_to_their_thread_and_stay_with_its_head(store: Store) -> None:
-    """All pending requests; None if they did not change."""
-    for name in "abc":
-        await save_thread(store, name, requests=[make_request(name, "same", 1)])
-    owner = await own(store, "a")
-    await owner.save(requests=[])
-    expect_equal("those of two threads after one was answered", await pending(store), [("b", "same"), ("c", "same")])
-    owner = await own(store, "b")
+    await expect_owner_finds(store, inbox=[("item", "message", b'"first"')])
+    owner = await own(store)
+    await owner.save(consumed=["item"])
+    await store.post("t", "item", "message", b'"again"')
+    await expect_state(store, "after it was consumed", inbox=[])
+    owner = await own(store)
     await owner.save()
-    await store.prune("b", ["b-1"])
-    await store.prune("c", ["c-1"])
-    expect_equal("those of a head whose parent is pruned", await pending(store), [("b", "same")])
-
-
-@clause
-async def a_commit_without_a_checkpoint_settles_no_delivery(store: Store, owner: ThreadOwner) -> None:
-    """a commit without a checkpoint keeps them all"""
-    await owner.save()
-    await owner.record(1)
-    await owner.note(unsettled=[7])
-    await expect_state(store, journal=[1])
+    await store.prune("t", ["t-2"])
+    await store.post("t", "item", "message", b'"after its commit is pruned"')
+    await expect_state(store, "after its commit is pruned", inbox=[])

@@ -15,7 +15,7 @@ from perdure.testing.conformance.clause import (
     expect_fields,
     expect_raises,
 )
-from perdure.testing.conformance.location import TrialLocation, TrialProcess
+from perdure.testing.conformance.location import TrialProcess
 from perdure.testing.conformance.threads import (
     WHOLE,
     ThreadOwner,
@@ -66,34 +66,37 @@ async def an_opened_thread_shows_whether_its_store_is_encrypted(store: Store) ->
 
 
 @clause
-async def every_owner_has_a_higher_fence_than_all_before(store: Store) -> None:
+async def every_owner_has_a_higher_fence_than_all_before_also_of_a_deleted_thread(store: Store) -> None:
     """The lease's fence is higher than any the thread had before."""
-    fences = []
-    for turn in range(6):
-        opened = await store.open("t", f"run-{turn}", takeover=turn % 2 == 1)
+    old = await own(store)
+    await old.save()
+    fences = [old.lease.fence]
+    for turn in range(5):
+        opened = await store.open("t", f"run-{turn}", takeover=turn % 2 == 0)
         fences.append(opened.lease.fence)
-        if turn % 2 == 1:
+        if turn % 2 == 0:
             await store.release(opened.lease)
     expect(fences == sorted(set(fences)), f"the fences of six owners, in order, were {fences}")
+    await store.delete_thread("t")
+    new = await own(store, owner="run-3")
+    old.number, old.head = 0, None
+    await expect_raises(ThreadConflict, old.save(), "a commit with a lease of a thread that was deleted")
+    await old.release()
+    await new.save()
+    expect_equal("who wrote what is there", [info.run_id for info in await store.infos()], ["run-3"])
 
 
 @clause
-async def a_thread_that_is_held_is_busy_and_nothing_of_it_is_touched(store: Store, owner: ThreadOwner) -> None:
-    """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
+async def a_thread_that_is_held_is_busy_and_only_a_takeover_takes_it(store: Store, owner: ThreadOwner) -> None:
+    """Raises ThreadBusy, without changing anything, while another owner holds the thread; `takeover` claims it all the
+    same."""
     await owner.save(events=1)
     async with expect_unchanged(store):
         await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held")
         await expect_raises(ThreadBusy, store.open("t", "run-1"), "opening a thread again that one holds")
     await owner.save()  # its fence is still the newest
-
-
-@clause
-async def a_takeover_takes_the_thread_all_the_same(store: Store) -> None:
-    """`takeover` claims it all the same."""
-    first = await own(store)
-    await first.save()
     second = await own(store, owner="run-2", takeover=True)
-    expect_equal("the number that the new owner finds", second.number, 1)
+    expect_equal("the number that the new owner finds", second.number, 2)
     await second.save()
     await expect_raises(ThreadBusy, store.open("t", "run-3"), "opening a thread that was taken over")
     await save_thread(store, "free")
@@ -101,25 +104,17 @@ async def a_takeover_takes_the_thread_all_the_same(store: Store) -> None:
 
 
 @clause
-async def a_released_thread_is_free(store: Store, owner: ThreadOwner) -> None:
-    """Release the thread."""
+async def a_release_frees_the_thread_of_its_lease_and_no_other_owners(store: Store, owner: ThreadOwner) -> None:
+    """Release the thread. Idempotent; has no effect for a lease that was taken over."""
     await owner.save()
     await (await own(store, "other", owner="run-0")).save()
     expect_equal("the owners", [thread.run_id for thread in await store.threads()], ["run-1", "run-0"])
     await owner.release()
     expect_equal("the owners after the release", [thread.run_id for thread in await store.threads()], [None, "run-0"])
-    again = await own(store, owner="run-2")
-    await again.save()
-
-
-@clause
-async def releasing_again_or_after_a_takeover_frees_no_other_owners_thread(store: Store) -> None:
-    """Idempotent; has no effect for a lease that was taken over."""
-    first = await own(store)
-    await first.release()
-    await first.release()
+    await owner.release()
     second = await own(store, owner="run-2")
-    await first.release()
+    await second.save()
+    await owner.release()
     third = await own(store, owner="run-3", takeover=True)
     await second.release()
     await expect_raises(ThreadBusy, store.open("t", "run-4"), "opening a thread whose former owners released it again")
@@ -127,57 +122,26 @@ async def releasing_again_or_after_a_takeover_frees_no_other_owners_thread(store
 
 
 @clause
-async def renewing_keeps_the_thread(store: Store, owner: ThreadOwner) -> None:
-    """Extend the lease."""
+async def a_lease_is_renewed_and_writes_until_it_is_taken_over_or_released(store: Store, owner: ThreadOwner) -> None:
+    """Extend the lease. Raises ThreadConflict if it was taken over."""
     await store.renew(owner.lease)
     await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread whose lease was renewed")
     await owner.save()
-
-
-@clause
-async def a_lease_that_was_taken_over_or_released_cannot_be_renewed(store: Store) -> None:
-    """Extend the lease. Raises ThreadConflict if it was taken over."""
-    first = await own(store)
-    second = await own(store, owner="run-2", takeover=True)
-    await expect_raises(ThreadConflict, store.renew(first.lease), "renewing a lease that was taken over")
-    await second.release()
-    await expect_raises(ThreadConflict, store.renew(second.lease), "renewing a lease that was released")
-
-
-@clause
-async def after_a_takeover_the_old_owner_cannot_commit(store: Store) -> None:
-    """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
-    then nothing is stored."""
-    old = await own(store)
-    await old.save()
-    await store.post("t", "item", "message", b"1")
-    await own(store, owner="run-2", takeover=True)
-    async with expect_unchanged(store):
-        for commit in (old.checkpoint(**WHOLE), old.remark()):
-            await expect_raises(ThreadConflict, store.commit(commit), "a commit with the fence of a former owner")
-    await expect_owner_finds(store, inbox=[("item", "message", b"1")])
-
-
-@clause
-async def after_a_takeover_the_old_owner_cannot_write_the_journal(store: Store) -> None:
-    """Record an entry of a delivery before its superstep is committed. Raises ThreadConflict like `commit`."""
-    old = await own(store)
-    await old.save()
-    new = await own(store, owner="run-2", takeover=True)
-    await expect_raises(ThreadConflict, old.record(1), "a journal entry with the fence of a former owner")
-    await new.record(2)
-    await expect_state(store, journal=[2])
-
-
-@clause
-async def a_lease_that_was_released_cannot_write_any_more(store: Store, owner: ThreadOwner) -> None:
-    """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
-    then nothing is stored."""
     await owner.save()
-    await owner.release()
+    await store.post("t", "item", "message", b"1")
+    new = await own(store, owner="run-2", takeover=True)
     async with expect_unchanged(store):
-        await expect_raises(ThreadConflict, owner.save(), "a commit with a lease that was released")
-        await expect_raises(ThreadConflict, owner.record(1), "a journal entry with a lease that was released")
+        for commit in (owner.checkpoint(**WHOLE), owner.remark()):
+            await expect_raises(ThreadConflict, store.commit(commit), "a commit with the fence of a former owner")
+        await expect_raises(ThreadConflict, owner.record(1), "a journal entry with the fence of a former owner")
+        await expect_raises(ThreadConflict, store.renew(owner.lease), "renewing a lease that was taken over")
+    await new.record(2)
+    await new.release()
+    async with expect_unchanged(store):
+        await expect_raises(ThreadConflict, new.save(), "a commit with a lease that was released")
+        await expect_raises(ThreadConflict, new.record(1), "a journal entry with a lease that was released")
+        await expect_raises(ThreadConflict, store.renew(new.lease), "renewing a lease that was released")
+    await expect_state(store, journal=[2], inbox=["item"])
 
 
 @clause
@@ -194,34 +158,6 @@ async def an_invented_lease_is_rejected(store: Store, owner: ThreadOwner) -> Non
             await expect_raises(ThreadConflict, owner.record(1), f"a journal entry with {it}")
             await expect_raises(ThreadConflict, store.renew(lease), f"renewing {it}")
             await store.release(lease)
-
-
-@clause
-async def a_lease_of_a_deleted_thread_moves_no_other_of_its_name(store: Store) -> None:
-    """The lease's fence is higher than any the thread had before."""
-    old = await own(store)
-    await old.save()
-    await (await own(store, owner="run-2", takeover=True)).release()
-    await store.delete_thread("t")
-    new = await own(store, owner="run-3")
-    old.number, old.head = 0, None
-    await expect_raises(ThreadConflict, old.save(), "a commit with a lease of a thread that was deleted")
-    await old.release()
-    await new.save()
-    expect_equal("who wrote what is there", [info.run_id for info in await store.infos()], ["run-3"])
-
-
-@clause_with(Needs.TWO_OBJECTS)
-async def a_takeover_through_another_object_fences_the_old_owner_out(place: TrialLocation) -> None:
-    """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
-    then nothing is stored."""
-    old = await own(place.store)
-    await old.save()
-    new = await own(place.another(), owner="run-2", takeover=True)
-    await expect_raises(ThreadConflict, old.save(), "a commit with a fence that is old, as another object knows")
-    await expect_raises(ThreadConflict, old.record(1), "a journal entry with a fence that is old, as another one knows")
-    await new.save("new")
-    await expect_state(place.store, checkpoints=["t-1", "new"])
 
 
 @clause_with(Needs.PROCESSES)

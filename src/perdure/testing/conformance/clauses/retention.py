@@ -1,16 +1,15 @@
-"""Pruned checkpoints: the chunks that others need stay, those that none needs are freed."""
+"""Pruned checkpoints: pinned ones stay, and so do the chunks that others need; those that none needs are freed."""
 
 from __future__ import annotations
 
 import json
 from random import Random
-from typing import Any
 
 import msgspec
 
-from perdure.errors import ThreadBusy, ThreadConflict
+from perdure.errors import CheckpointNotFound, ThreadBusy
 from perdure.store import Store
-from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_one, expect_raises
+from perdure.testing.conformance.clause import clause, expect_equal, expect_fields, expect_one, expect_raises
 from perdure.testing.conformance.threads import (
     ThreadOwner,
     at,
@@ -21,7 +20,6 @@ from perdure.testing.conformance.threads import (
     expect_owner_finds,
     expect_state,
     expect_unchanged,
-    head_id,
     make_events,
     make_request,
     own,
@@ -59,57 +57,51 @@ async def exactly_what_is_needed(store: Store, owner: ThreadOwner) -> None:
 @clause
 async def what_another_checkpoint_needs_stays_and_what_none_needs_goes(store: Store) -> None:
     """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
+    other = await own(store, "other")
+    await other.save(brings=["c1"])
     owner = await save_line(store, events=1)  # 1: c1; 2: c1 c2; 3: c2 c3; 4: c3 c4
+    await other.save(brings=["c1"])
     for gone, left in ((2, [1, 2, 3, 4]), (1, [2, 3, 4]), (3, [3, 4])):
-        expect_equal(f"how many went with t-{gone}", await store.prune("t", [f"t-{gone}"]), 1)
+        expect_equal(f"how many went with t-{gone}", await store.prune("t", [f"t-{gone}", f"t-{gone}"]), 1)
         await expect_state(store, f"without t-{gone}", chunks={ref(f"c{number}", number) for number in left})
         await check_readable(store, "t", owner.has)
-    await expect_state(store, checkpoints=["t-4"])
+    await expect_state(store, checkpoints=["other-1", "t-4", "other-2"], threads=["t", "other"])
+    await expect_state(store, "of the other thread", thread_id="other", chunks={ref("c1", 1), ref("c1", 2)})
     expect_equal("one of them by its id", await store.find_checkpoint("t-3"), None)
     chunks_by_number = await store.read_chunks("t", [4, 99, 1, 3, 0, -1, 4])
     got = {number: held for number, held in chunks_by_number.items() if held}
     expect_equal("chunks by number, where most are gone", got, {3: dict([chunk("c3")]), 4: dict([chunk("c4")])})
-
-
-@clause
-async def a_branch_keeps_what_it_shares_with_what_is_pruned(store: Store, owner: ThreadOwner) -> None:
-    """Pinned checkpoints stay, and so do the chunks that the head, a branch or any other checkpoint refers to."""
-    await owner.save(brings=["a", "b"])
-    fork = await owner.save(drops=["b"], brings=["c"])
-    await owner.save(brings=["d"], drops=["c"])
-    owner.head = fork
-    await owner.save(brings=["e"])  # 2 -> 3 and 2 -> 4
-    expect_equal("how many went", await store.prune("t", ["t-1", "t-2"]), 2)
-    await exactly_what_is_needed(store, owner)
-    expect_equal("how many went then", await store.prune("t", ["t-3"]), 1)
-    await exactly_what_is_needed(store, owner)
+    async with expect_unchanged(store):
+        counts = [await store.prune("t", gone) for gone in (["t-1"], [], ["other-1", "none"])]
+        counts.append(await store.prune("none", ["t-4"]))
+        expect_equal("how many went of what there is not", counts, [0, 0, 0, 0])
 
 
 @clause
 async def pruning_any_part_of_a_tree_leaves_exactly_what_is_needed(
     store: Store, owner: ThreadOwner, chance: Random
 ) -> None:
-    """A store keeps a chunk while a checkpoint needs it: the checkpoint that added it and its successors, until one
-    drops it."""
+    """Pinned checkpoints stay, and so do the chunks that the head, a branch or any other checkpoint refers to."""
+    await owner.save(brings=["a", "b"])
+    fork = await owner.save(drops=["b"], brings=["c"])
+    await owner.save(brings=["d"], drops=["c"])
+    owner.head = fork
+    await owner.save(brings=["e"])  # 2 -> 3 and 2 -> 4
+    for doomed in (["t-1", "t-2"], ["t-3"]):
+        expect_equal(f"how many of {doomed} were pruned", await store.prune("t", doomed), len(doomed))
+        await exactly_what_is_needed(store, owner)
     for _ in range(6):
         await grow(owner, chance, 5)
         doomed = some(chance, await checkpoint_ids(store, thread_id="t"))
         expect_equal("how many were pruned", await store.prune("t", doomed), len(doomed))
         await exactly_what_is_needed(store, owner)
-
-
-@clause
-async def commits_that_prune_any_part_of_a_tree_leave_what_is_needed(
-    store: Store, owner: ThreadOwner, chance: Random
-) -> None:
-    """Numbers of checkpoints that retention deletes with it."""
     for _ in range(6):
         await grow(owner, chance, 4)
-        left = list(await store.infos(thread_id="t"))
-        doomed = some(chance, [name.checkpoint_id for name in left])
-        await owner.save(prunes=[name.number for name in left if name.checkpoint_id in doomed])
-        expected = [name.checkpoint_id for name in left if name.checkpoint_id not in doomed] + [f"t-{owner.number}"]
-        expect_equal("the checkpoints that are left", await checkpoint_ids(store, thread_id="t"), expected)
+        left = {info.checkpoint_id: info.number for info in await store.infos(thread_id="t")}
+        doomed = some(chance, list(left))
+        await owner.save(prunes=[left.pop(name) for name in doomed])
+        expected = [*left, f"t-{owner.number}"]
+        expect_equal("the checkpoints that a commit leaves", await checkpoint_ids(store, thread_id="t"), expected)
         await check_readable(store, "t", owner.has)
     await store.prune("t", (await checkpoint_ids(store, thread_id="t"))[:1])  # frees all that was pruned, at once
     await exactly_what_is_needed(store, owner)
@@ -124,69 +116,38 @@ async def what_a_commit_prunes_is_gone_and_all_else_stays(store: Store) -> None:
     await expect_state(store, checkpoints=["t-3", "u-1", "u-2", "t-4"], events=[1, 2, 3, 4])
     expect_equal("one of them by its id", await store.find_checkpoint("t-1"), None)
     await check_readable(store, "t", owner.has)
-
-
-@clause
-async def a_head_is_not_pruned_with_a_commit(store: Store) -> None:
-    """The head and pinned checkpoints stay."""
-    owner = await save_line(store, 2, events=1)
-    await owner.note(prunes=[1, 2, 3])
-    await expect_state(store, checkpoints=["t-2"])
-    await owner.save(prunes=[2, 4])
-    await expect_state(store, "after one that prunes itself", checkpoints=["t-4"], head="t-4")
+    await owner.save(prunes=[4, 6], requests=[make_request("t", "q", 1)], due_at=at(5))
+    await expect_state(store, "after one that prunes itself", checkpoints=["t-3", "u-1", "u-2", "t-5"], head="t-5")
+    await owner.record(1)
+    await store.post("t", "item", "message", b"1")
+    await owner.note(prunes=[-1, 0, 1, 2, 3, 4, 5, 6, 9], prunes_events_before=3)
+    await expect_state(store, "beside the head", checkpoints=["u-1", "u-2", "t-5"], requests=["q"])
     await check_readable(store, "t", owner.has)
+    await expect_state(store, journal=[1], inbox=["item"], due=["t"])
 
 
 @clause
 async def when_the_head_is_pruned_the_newest_that_is_left_is_the_head(store: Store) -> None:
-    """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
+    """Raises ThreadBusy if the head is among them and the thread has an owner."""
     owner = await save_line(store, 2, events=1)
     await owner.save(requests=[make_request("t", "q", 1)], due_at=at(1))
     await owner.record(1)
-    await owner.release()
-    expect_equal("the head before", await head_id(store), "t-3")
-    expect_equal("how many went", await store.prune("t", ["t-3", "t-2"]), 2)
-    await expect_state(store, head="t-1", requests=[])
-    expect_equal("what is due", await store.due(at(99)), [])
-    left = await store.head("t")
-    await expect_owner_finds(store, info=left and left.info, number=3, journal=[])
-    again = await own(store)
-    expect_equal("the number of the next", (await again.save()).number, 4)
-
-
-@clause
-async def a_thread_without_any_checkpoint_left_keeps_number_and_events(store: Store) -> None:
-    """The events of their commits stay, except those of commits before `events_before`."""
-    owner = await save_line(store, 2, events=1)
-    await owner.release()
-    expect_equal("how many went", await store.prune("t", ["t-1", "t-2"]), 2)
-    await expect_state(store, head=None, checkpoints=[], chunks=set(), events=[1, 2])
-    thread = expect_one("the threads of the workflow", await store.threads(workflow_name="w"))
-    expect_fields("the thread", thread, number=2, checkpoint_id=None, workflow_name="w")
-    await expect_owner_finds(store, number=2, last_seq=2)
-    await (await own(store)).save()
-
-
-@clause
-async def the_head_of_a_thread_with_an_owner_is_not_pruned(store: Store) -> None:
-    """Raises ThreadBusy if the head is among them and the thread has an owner."""
-    owner = await save_line(store, 3, events=1)
     async with expect_unchanged(store):
         await expect_raises(ThreadBusy, store.prune("t", ["t-1", "t-3"]), "pruning the head of a thread with an owner")
-    expect_equal("how many went without the head", await store.prune("t", ["t-1"]), 1)
-    await owner.save()
-
-
-@clause
-async def pruning_unknown_checkpoints_changes_nothing(store: Store) -> None:
-    """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
-    await save_line(store, events=1)
-    await save_thread(store, "u")
-    expect_equal("how many went, named twice", await store.prune("t", ["t-1", "t-1"]), 1)
-    async with expect_unchanged(store):
-        counts = [await store.prune("t", gone) for gone in (["t-1"], [], ["u-1", "none"])]
-        counts.append(await store.prune("none", ["t-2"]))
-        expect_equal("how many went of what there is not", counts, [0, 0, 0, 0])
+    expect_equal("how many went without the head", await store.prune("t", ["t-2"]), 1)
+    await owner.release()
+    await expect_state(store, head="t-3", due=["t"])
+    expect_equal("how many went with it", await store.prune("t", ["t-3", "t-2"]), 1)
+    await expect_state(store, "then", head="t-1", requests=[], due=[])
+    left = await store.head("t")
+    await expect_owner_finds(store, info=left and left.info, number=3, journal=[])
+    expect_equal("how many went at last", await store.prune("t", ["t-1"]), 1)
+    await expect_state(store, "at last", head=None, checkpoints=[], chunks=set(), events=[1, 2])
+    thread = expect_one("the threads of the workflow", await store.threads(workflow_name="w"))
+    expect_fields("the thread", thread, number=3, checkpoint_id=None, workflow_name="w")
+    await expect_owner_finds(store, number=3, last_seq=2)
+    again = await own(store)
+    expect_equal("the number of the next", (await again.save()).number, 4)
 
 
 @clause
@@ -196,101 +157,90 @@ async def chunks_that_events_refer_to_stay_as_long_as_the_events(store: Store, o
     await owner.save(brings=["c"], drops=["b"], events=make_events(1, refers=True))
     digest, data = chunk("failure")
     await owner.note(chunks={digest: data}, events=make_events(2, own=(digest,)))
-    await owner.save(drops=["a", "c"], brings=["d"])
-    await store.prune("t", ["t-1", "t-2"])
-    await expect_state(store, chunks={ref("a", 1), ref("c", 2), ref("failure", 3), ref("d", 4)})
-    await store.prune("t", [], events_before=99)
-    await expect_state(store, "without the events", chunks={ref("d", 4)})
-
-
-@clause
-async def a_checkpoint_follows_the_nearest_one_that_is_left(store: Store) -> None:
-    """The checkpoint that it continues from, or the nearest ancestor that is still stored."""
-    owner = await save_line(store, events=1)
-    await store.prune("t", ["t-2", "t-3"])
-    await expect_state(store, parents=[None, "t-1"])
-    await owner.save(prunes=[4])
-    head = await store.head("t")
-    expect_equal("what the head follows", head and head.info.previous_checkpoint_id, "t-1")
-    await store.prune("t", ["t-1"])
-    await expect_state(store, "of the last one", parents=[None])
-
-
-@clause
-async def pruning_leaves_other_threads_and_the_order_of_commits_alone(store: Store) -> None:
-    """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
-    first, second = await own(store, "one"), await own(store, "two")
-    for owner in (first, second, first, second):
-        await owner.save(events=1, brings=["the same"])
-    before = await chunks(store, "two")
-    await store.prune("one", ["one-1"])
-    await expect_state(store, checkpoints=["two-1", "one-2", "two-2"], threads=["one", "two"])
-    expect_equal("the chunks of the other thread", await chunks(store, "two"), before)
-
-
-@clause
-async def what_is_pruned_is_given_back(store: Store, owner: ThreadOwner) -> None:
-    """Bytes that the store occupies now."""
-    for number in range(1, 6):
-        await owner.save(brings=[f"{number} " + "x" * 200_000], drops=[f"{number - 1} " + "x" * 200_000])
-    before = await store.size()
-    expect(before > 0, f"a store with five checkpoints of 200 kB takes {before} bytes")
-    await store.prune("t", [f"t-{number}" for number in range(1, 5)])
-    after = await store.size()
-    expect(after < before * 0.6, f"it took {before} bytes, and {after} after four of five checkpoints were pruned")
-
-
-@clause
-async def a_rejected_commit_prunes_nothing(store: Store) -> None:
-    """then nothing is stored"""
-    old = await save_line(store, events=1)
-    owner = await own(store, owner="run-2", takeover=True)
-    before = await read_everything(store)
-    pruning: dict[str, Any] = {"prunes": [1, 2, 3], "prunes_events_before": 4}
-    commits = {
-        "an old fence": old.checkpoint(**pruning),
-        "a wrong number": msgspec.structs.replace(owner.checkpoint(**pruning), number=7),
-        "no parent": owner.checkpoint(parent=99, **pruning),
-    }
-    for what, commit in commits.items():
-        await expect_raises(ThreadConflict, store.commit(commit), f"a commit with {what}")
-        expect_equal(f"what can be read after a commit with {what}", await read_everything(store), before)
-
-
-@clause
-async def events_of_a_checkpoint_that_a_commit_prunes_stay_and_name_none(store: Store, owner: ThreadOwner) -> None:
-    """Numbers of checkpoints that retention deletes with it."""
-    await owner.note(events=1)
-    await owner.save(brings=["a"], events=make_events(2, refers=True))
-    await owner.save(drops=["a"], events=1)
-    await owner.save(prunes=[2, 3])
-    await store.prune("t", [])
-    stored = [(batch.first_seq, batch.info) for batch in await store.events_after("t", 0)]
-    expect_equal("the events and their checkpoints", stored, [(1, None), (2, None), (3, None)])
-    await expect_state(store, chunks={ref("a", 2)})
-
-
-@clause
-async def events_without_a_checkpoint_keep_the_chunks_of_the_one_they_refer_to(store: Store) -> None:
-    """Whether they refer to chunks of their checkpoint, which then stay as long as they do."""
-    owner = await own(store)
-    await owner.save(brings=["a", "b"])
-    await owner.note(parent=1, events=make_events(1, refers=True))
-    await owner.save(drops=["a", "b"])
+    await owner.save(brings=["of a note"])
+    await owner.note(parent=4, events=make_events(3, refers=True))
+    await owner.save(drops=["a", "c", "of a note"], brings=["d"])
     await owner.save(brings=["a"])  # the same text, in another commit
-    await store.prune("t", ["t-1", "t-3"])
-    await expect_state(store, chunks={ref("a", 1), ref("b", 1), ref("a", 4)})
-    await store.prune("t", [], events_before=3)
-    await expect_state(store, "without the events", chunks={ref("a", 4)})
+    await store.prune("t", ["t-1", "t-2", "t-4"])
+    of_events = {ref("a", 1), ref("c", 2), ref("failure", 3), ref("of a note", 4)}
+    await expect_state(store, chunks={*of_events, ref("d", 6), ref("a", 7)})
+    await store.prune("t", [], events_before=99)
+    await expect_state(store, "without the events", chunks={ref("d", 6), ref("a", 7)})
+
+
+# ---------------------------------------------------------------- pins
 
 
 @clause
-async def what_waits_in_a_thread_is_not_pruned_with_a_commit(store: Store) -> None:
-    """The head and pinned checkpoints stay."""
-    owner = await save_line(store, 2, events=1)
-    await owner.save(requests=[make_request("t", "q", 1)], due_at=at(5))
-    await owner.record(1)
-    await store.post("t", "item", "message", b"1")
-    await owner.note(prunes=[-1, 0, 1, 2, 3, 4, 9], prunes_events_before=3)
-    await expect_state(store, checkpoints=["t-3"], requests=["q"], journal=[1], inbox=["item"])
-    expect_equal("what is due", [thread.thread_id for thread in await store.due(at(9))], ["t"])
+async def a_pinned_checkpoint_is_not_pruned(store: Store) -> None:
+    """Pinned checkpoints stay"""
+    owner = await save_line(store, 4)
+    await store.pin("t-2")
+    expect_equal("how many went", await store.prune("t", ["t-1", "t-2", "t-3"]), 2)
+    await expect_state(store, checkpoints=["t-2", "t-4"])
+    await check_readable(store, "t", owner.has)
+    await owner.save(prunes=[2, 4, 5])
+    await expect_state(store, "after a commit that prunes it", checkpoints=["t-2", "t-5"])
+    await check_readable(store, "t", owner.has)
+    await store.pin("t-5")
+    expect_equal("how many went of it and a pinned head", await store.prune("t", ["t-2", "t-5"]), 0)
+    await owner.save()
+
+
+@clause
+async def an_unpinned_checkpoint_goes_like_any_other_and_cannot_be_pinned_then(store: Store) -> None:
+    """Needs no lease; idempotent. Raises CheckpointNotFound."""
+    owner = await save_line(store, 3)
+    for checkpoint_id in ("t-1", "t-1", "t-2"):
+        await store.pin(checkpoint_id)
+    for checkpoint_id in ("t-1", "t-2", "t-2", "t-3"):
+        await store.unpin(checkpoint_id)
+    expect_equal("how many went", await store.prune("t", ["t-1"]), 1)
+    await owner.save(prunes=[2])
+    await expect_state(store, checkpoints=["t-3", "t-4"])
+    async with expect_unchanged(store):
+        for gone in ("none", "t-1", "t-2"):
+            await expect_raises(CheckpointNotFound, store.pin(gone), f"pinning {gone!r}, which is not there")
+            await expect_raises(CheckpointNotFound, store.unpin(gone), f"unpinning {gone!r}, which is not there")
+
+
+@clause
+async def a_checkpoint_shows_whether_it_is_pinned_and_nothing_else_is_changed(store: Store) -> None:
+    """Whether retention and pruning keep it."""
+    await save_thread(store, "t", 2, events=1)
+    await save_thread(store, "u", 2, events=1)
+    before = await read_everything(store)
+    await store.pin("t-2")
+    await expect_state(store, pins=["t-2"])
+    read = (await store.find_checkpoint("t-2"), await store.head("t"))
+    expect_equal("the checkpoint and the head", [each and each.info.is_pinned for each in read], [True, True])
+    await store.unpin("t-2")
+    await store.pin("t-1")
+    after = await read_everything(store)
+    for name in ("threads", "requests", "due", "heads", "chunks"):
+        expect_equal(f"the {name}", after[name], before[name])
+    await store.unpin("t-1")
+    expect_equal("what can be read after it was unpinned", await read_everything(store), before)
+
+
+@clause
+async def a_pin_belongs_to_one_checkpoint_and_goes_with_it(store: Store, owner: ThreadOwner) -> None:
+    """Whether retention and pruning keep it."""
+    commit = owner.checkpoint()
+    claim = msgspec.structs.replace(commit.info, is_pinned=True) if commit.info else None
+    await owner.write(msgspec.structs.replace(commit, info=claim))
+    await expect_state(store, "that a commit claims", pins=[])
+    owner.head = commit.info
+    await owner.save()
+    await store.pin("t-1")
+    await store.pin("t-2")
+    await owner.save("t-1")
+    await (await own(store, "u")).save("t-2")
+    await expect_state(store, "of two that were replaced", pins=[])
+    await store.pin("t-1")
+    await owner.release()
+    await store.copy_thread("t", "copy")
+    await expect_state(store, "beside a copy", pins=["t-1"])
+    await store.delete_thread("t")
+    await save_thread(store, "t", 3)
+    await expect_state(store, "of a new thread", pins=[])

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
-
-import msgspec
 
 from perdure.errors import CursorExpired, ThreadExists
 from perdure.records import Commit, InboxItem
@@ -26,6 +23,7 @@ from perdure.testing.conformance.threads import (
     header_of,
     make_events,
     own,
+    parts_of,
     read_as_owner,
     read_everything,
     save_full_thread,
@@ -37,53 +35,52 @@ async def move_thread(source: Store, target: Store, thread_id: str = "t") -> Non
     await target.add_thread(await header_of(source, thread_id), iter(await all_commits(source, thread_id)))
 
 
-async def a_tree(store: Store) -> ThreadOwner:
-    """Two branches, pruned in the middle: 1 -> 2 -> 3, 2 -> 4 -> 5, without 2 and 3."""
-    owner = await own(store)
+@clause
+async def a_transferred_thread_is_complete_and_continues(store: Store, target: Store) -> None:
+    """Add a thread as another store had it, with its numbers and ids, all or nothing. Reads the iterable once."""
+    before = await save_full_thread(store)
+    await save_thread(store, "pruned", 2, events=1)
+    await store.prune("pruned", ["pruned-1", "pruned-2"])
+    await store.post("posted to", "item", "message", b"1")
+    recorded = await own(store, "recorded")
+    await recorded.record(1)
+    await recorded.release()
+    names = ("t", "pruned", "posted to", "recorded")
+    for name in names:
+        await move_thread(store, target, name)
+        await target.post(name, "item", "message", b"2")
+        await store.post(name, "item", "message", b"2")
+    await target.post("t", "consumed", "message", b"1")  # no item: the thread has consumed it
+    expect_equal("what can be read there", await read_everything(target, *names), await read_everything(store, *names))
+    owners = {name: await own(target, name) for name in names}
+    for name, owner in owners.items():
+        expect_equal(f"{name!r}, opened", parts_of(owner.opened), await read_as_owner(store, name))
+    expect_higher_fence(owners["t"], before)
+    owners["t"].has = before.has
+    await owners["t"].save(brings=["new"], drops=["shared"], events=1)
+    await expect_state(target, checkpoints=["t-1", "t-2", "t-4", "t-5"], events=[1, 3, 4, 5])
+    for name in names[1:]:
+        number = owners[name].number
+        expect_equal(f"the next commit of {name!r}", (await owners[name].save()).number, number + 1)
+    await check_readable(target, "t", owners["t"].has)
+
+
+@clause
+async def branches_and_pins_are_transferred_and_can_be_pruned(store: Store, owner: ThreadOwner, target: Store) -> None:
+    """its references to commits that are no longer its ancestors."""
     await owner.save(brings=["a", "b"], events=1)
     fork = await owner.save(brings=["c"], drops=["b"], events=1)
     await owner.save(brings=["d"])
     owner.head = fork
     await owner.save(brings=["e"], drops=["a"])
-    await owner.save(brings=["f"], events=1)
+    await owner.save(brings=["f"], events=1)  # 1 -> 2 -> 3 and 2 -> 4 -> 5
     await store.pin("t-1")
     await owner.release()
     await store.prune("t", ["t-2", "t-3"])
-    return owner
-
-
-@clause
-async def a_transferred_thread_is_complete(store: Store, target: Store) -> None:
-    """Add a thread as another store had it, with its numbers and ids, all or nothing. Reads the iterable once."""
-    await save_full_thread(store)
-    await move_thread(store, target)
-    expect_equal("what can be read there", await read_everything(target), await read_everything(store))
-    expect_equal("what an owner finds there", await read_as_owner(target), await read_as_owner(store))
-    await target.post("t", "consumed", "message", b"1")
-    expect_equal("the inbox after a consumed item was posted again", len((await read_as_owner(target))["inbox"]), 1)
-
-
-@clause
-async def branches_and_pins_are_transferred_and_can_be_pruned(store: Store, target: Store) -> None:
-    """its references to commits that are no longer its ancestors."""
-    owner = await a_tree(store)
     await move_thread(store, target)
     expect_equal("what can be read there", await read_everything(target), await read_everything(store))
     expect_equal("how many went of a pinned and another", await target.prune("t", ["t-1", "t-4"]), 1)
     await expect_state(target, "then", checkpoints=["t-1", "t-5"], chunks={*owner.has[1], *owner.has[5]})
-    await check_readable(target, "t", owner.has)
-
-
-@clause
-async def a_transferred_thread_continues(store: Store, target: Store) -> None:
-    """Add a thread as another store had it, with its numbers and ids, all or nothing."""
-    before = await save_full_thread(store)
-    await move_thread(store, target)
-    owner = await own(target)
-    expect_higher_fence(owner, before)
-    owner.has = before.has
-    await owner.save(brings=["new"], drops=["shared"], events=1)
-    await expect_state(target, checkpoints=["t-1", "t-2", "t-4", "t-5"], events=[1, 3, 4, 5])
     await check_readable(target, "t", owner.has)
 
 
@@ -116,34 +113,44 @@ async def commits_are_read_in_pages_as_they_were_written(store: Store, owner: Th
 async def a_header_has_all_of_a_thread_except_its_commits(store: Store) -> None:
     """All of a thread except its commits; None if no such thread exists."""
     expect_equal("the header of no thread", await store.thread_header("none"), None)
+    expect_equal("the commits of no thread", await store.commits("none"), [])
     await save_full_thread(store)
     await store.pin("t-2")
-    header = await header_of(store)
+    owner = await own(store)
+    async with expect_unchanged(store):
+        header = await header_of(store)
+        await all_commits(store)
     expect_fields("the header", header, thread_id="t", workflow_name="w", status="IDLE", number=4, head=4, last_seq=4)
-    expect_fields("the header", header, consumed=["consumed"], pins=[2])
+    expect_fields("the header", header, consumed=["consumed"], pins=[2], fence=owner.lease.fence)
     expect_fields("the header", header, inbox=[InboxItem("item", "message", b'"posted"')])
     expect_equal("its requests", [request.request_id for request in header.requests], ["q"])
     expect_equal("its journal", [(entry.delivery_id, entry.body) for entry in header.journal], [(5, b'{"done":1}')])
+    expect_equal("no commits", await store.commits("t", limit=0), [])
+    await owner.save(prunes=[1])
+    await all_commits(store)
+    await owner.save()
 
 
 @clause
-async def a_transfer_replaces_no_existing_thread(store: Store, target: Store) -> None:
+async def a_transfer_replaces_no_existing_thread_and_comes_after_all(store: Store, target: Store) -> None:
     """Raises ThreadExists if the thread id, or a checkpoint id, exists already."""
     await save_full_thread(store)
-    header, commits = await header_of(store), await all_commits(store)
-    await save_thread(target, "t")
+    held = await own(target)
+    await expect_raises(ThreadExists, move_thread(store, target), "adding a thread that has an owner")
+    await held.release()
     await save_thread(target, "other", checkpoint_id="t-2")
-    free = msgspec.structs.replace(header, thread_id="free"), [_of_thread("free", commit) for commit in commits]
-    async with expect_unchanged(target, "free"):
-        await expect_raises(ThreadExists, target.add_thread(header, commits), "adding a thread that there is")
-        await expect_raises(ThreadExists, target.add_thread(*free), "adding a checkpoint that there is")
-
-
-def _of_thread(thread_id: str, commit: Commit) -> Commit:
-    changes: dict[str, Any] = {"lease": msgspec.structs.replace(commit.lease, thread_id=thread_id)}
-    if commit.info is not None:
-        changes["info"] = msgspec.structs.replace(commit.info, thread_id=thread_id)
-    return msgspec.structs.replace(commit, **changes)
+    async with expect_unchanged(target, "t"):
+        await expect_raises(ThreadExists, move_thread(store, target), "adding a checkpoint that there is")
+    await target.delete_thread("other")
+    await save_thread(target, "u", 2)
+    await move_thread(store, target)  # a thread that was claimed and released is no obstacle
+    async with expect_unchanged(target):
+        await expect_raises(ThreadExists, move_thread(store, target), "adding a thread that there is")
+    await expect_state(target, checkpoints=["u-1", "u-2", "t-1", "t-2", "t-4"], threads=["u", "t"])
+    expect_equal("the page before it", await checkpoint_ids(target, limit=1, before="t-1"), ["u-2"])
+    again = await own(target)
+    expect_higher_fence(again, held)
+    await again.save()
 
 
 @clause
@@ -169,30 +176,8 @@ class _BrokenOff(Exception):
 
 
 @clause
-async def a_thread_without_a_checkpoint_can_be_transferred(store: Store, target: Store) -> None:
-    """Add a thread as another store had it, with its numbers and ids, all or nothing."""
-    await save_thread(store, "pruned", 2, events=1)
-    await store.prune("pruned", ["pruned-1", "pruned-2"])
-    await store.post("posted to", "item", "message", b"1")
-    recorded = await own(store, "recorded")
-    await recorded.record(1)
-    await recorded.release()
-    names = ("pruned", "posted to", "recorded")
-    for name in names:
-        await move_thread(store, target, name)
-        await target.post(name, "item", "message", b"2")
-        await store.post(name, "item", "message", b"2")
-    expect_equal("what can be read there", await read_everything(target, *names), await read_everything(store, *names))
-    for name in names:
-        expect_equal(f"{name!r}, opened", await read_as_owner(target, name), await read_as_owner(store, name))
-        again = await own(target, name)
-        expect_equal(f"the next commit of {name!r}", (await again.save()).number, again.opened.number + 1)
-
-
-@clause
-async def what_was_pruned_is_not_transferred_and_not_missed(store: Store, target: Store) -> None:
+async def what_was_pruned_is_not_transferred_and_not_missed(store: Store, owner: ThreadOwner, target: Store) -> None:
     """its references to commits that are no longer its ancestors."""
-    owner = await own(store)
     await owner.save(brings=["a", "b"], events=1)
     for number in range(2, 8):
         digest, data = chunk(f"event {number}")
@@ -214,43 +199,3 @@ async def what_was_pruned_is_not_transferred_and_not_missed(store: Store, target
     expect_equal("the chunks in both", sorted(await chunks(target, "t")), sorted(await chunks(store, "t")))
     await mover.save(prunes=[6, 8])
     expect_equal("the damage after one more commit", await target.check(), [])
-
-
-@clause
-async def a_transferred_thread_comes_after_those_that_are_there(store: Store, target: Store) -> None:
-    """Checkpoints in the order of their commits, oldest first, without payload."""
-    await save_thread(store, "t", 2)
-    await save_thread(target, "u", 2)
-    await move_thread(store, target)
-    await expect_state(target, checkpoints=["u-1", "u-2", "t-1", "t-2"], threads=["u", "t"])
-    expect_equal("the page before it", await checkpoint_ids(target, limit=1, before="t-1"), ["u-2"])
-
-
-@clause
-async def a_claimed_thread_is_not_written_over_and_a_released_one_is_no_obstacle(store: Store, target: Store) -> None:
-    """Raises ThreadExists if the thread id, or a checkpoint id, exists already."""
-    await save_thread(store, "t", 2)
-    held = await own(target)
-    await expect_raises(ThreadExists, move_thread(store, target), "adding a thread that has an owner")
-    await held.release()
-    await move_thread(store, target)
-    again = await own(target)
-    expect_higher_fence(again, held)
-    await again.save()
-    await expect_state(target, checkpoints=["t-1", "t-2", "t-3"])
-
-
-@clause
-async def reading_a_thread_out_changes_nothing_for_its_owner(store: Store, owner: ThreadOwner) -> None:
-    """All of a thread except its commits; None if no such thread exists."""
-    await owner.save(brings=["a"], events=1)
-    await owner.record(1)
-    async with expect_unchanged(store):
-        header = await header_of(store)
-        expect_equal("fence and journal", (header.fence, len(header.journal)), (owner.lease.fence, 1))
-        await all_commits(store)
-    expect_equal("no commits", await store.commits("t", limit=0), [])
-    expect_equal("the commits of no thread", await store.commits("none"), [])
-    await owner.save(prunes=[1])
-    await all_commits(store)
-    await owner.save()
