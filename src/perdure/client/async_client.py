@@ -12,11 +12,11 @@ import httpx
 from msgspec import UNSET
 
 import perdure.client.models as models
-from perdure.client.connection import AsyncIo, Connection, HttpCall, Patience, Token, build_path, omit_none
+from perdure.client.connection import AsyncIo, ClientOptions, Connection, HttpCall, build_path, omit_none
 from perdure.client.event_stream import events
-from perdure.client.fetch import WholeFile, download, fetch, start_run
+from perdure.client.fetch import download, fetch, run_call, start_run, state_call, thread_call, write_whole_file
 from perdure.client.models import Checkpoint, Run
-from perdure.client.turns import MessagesIn, OnBusy, StreamedTurn, TurnArguments, encode_turn, new_turn, to_messages
+from perdure.client.turns import MessagesIn, OnBusy, StreamedTurn, TurnArguments, new_turn, to_messages
 from perdure.names import checkpoint_id_of, new_run_id
 
 T = TypeVar("T")
@@ -35,17 +35,11 @@ class Client:
         self,
         url: str | Sequence[str],
         *,
-        api_key: str | None = None,
-        token: Token | None = None,
-        timeout: float | None = 30.0,
-        headers: Mapping[str, str] | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
-        patience: Patience | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        """`timeout`: seconds without a byte, except where a run is waited for. Raises ValueError."""
-        self._connection = Connection(
-            AsyncIo(transport), url, api_key=api_key, token=token, timeout=timeout, headers=headers, patience=patience
-        )
+        """Raises ValueError."""
+        self._connection = Connection(AsyncIo(transport), url, **options)
 
     def __repr__(self) -> str:
         return f"Client({self._connection!r})"
@@ -73,23 +67,13 @@ class Client:
         **query: str | int | None,
     ) -> T:
         """The answer on a path below /v1: all of `data`, or what it has `under` a key."""
-        return await fetch(
-            self._connection,
-            HttpCall(
-                method=method,
-                path=build_path(*path),
-                kind=kind,
-                under=under,
-                body=body,
-                query=omit_none(**query),
-            ),
-        )
+        call = HttpCall[T](method, build_path(*path), kind, under, omit_none(**query), body)
+        return await fetch(self._connection, call)
 
     async def _pages(
         self,
         path: Sequence[str],
         kind: type[T],
-        under: str,
         key: str,
         size: int,
         cursor: Callable[[int, T | None], dict[str, Any]],
@@ -99,7 +83,7 @@ class Client:
         yielded: set[object] = set()
         count, last = 0, None
         while True:
-            items = await self._ask("GET", path, list[kind], under, limit=size, **cursor(count, last))  # type: ignore[valid-type]  # read when the program runs
+            items = await self._ask("GET", path, list[kind], path[-1], limit=size, **cursor(count, last))  # type: ignore[valid-type]  # read when the program runs
             for item in items:
                 if getattr(item, key) not in yielded:
                     yielded.add(getattr(item, key))
@@ -112,25 +96,18 @@ class Client:
         """Start a run, which the server answers up to `wait` seconds later."""
         run_id = new_run_id()
         waiting: dict[str, Any] = {} if wait is None else {"query": {"wait": wait}, "seconds": wait + 30}
-        call: HttpCall[Run] = HttpCall(
-            method="POST",
-            path=build_path("threads", thread_id, *path),
-            kind=Run,
-            under="run",
-            body={"run_id": run_id, **body},
-            **waiting,
-        )
+        url, whole = build_path("threads", thread_id, *path), {"run_id": run_id, **body}
+        call = HttpCall[Run]("POST", url, Run, "run", body=whole, **waiting)
         return await start_run(self._connection, call, thread_id, run_id)
 
     # ------------------------------------------------------------ the server and what it serves
 
     async def ping(self) -> str:
-        call: HttpCall[str] = HttpCall(method="GET", path="/ping", kind=str)
-        return await fetch(self._connection, call)
+        return await fetch(self._connection, HttpCall[str]("GET", "/ping", str))
 
     async def ready(self) -> models.Ready:
         """Whether the server can work, and which dependency is away."""
-        call: HttpCall[models.Ready] = HttpCall(method="GET", path="/readyz", kind=models.Ready, also=frozenset({503}))
+        call = HttpCall[models.Ready]("GET", "/readyz", models.Ready, also=frozenset({503}))
         return await fetch(self._connection, call)
 
     async def workflows(self) -> list[models.Workflow]:
@@ -154,12 +131,8 @@ class Client:
         """One turn of a conversation. Raises RunFailed if its run fails, and StillRunning if that takes too long."""
         turn = new_turn(messages, options)
         # No read timeout: the server answers when its own limit ends.
-        call: HttpCall[models.InvokeResult] = HttpCall(
-            method="POST",
-            path=build_path("graph", "invoke"),
-            kind=models.InvokeResult,
-            body=encode_turn(turn),
-            seconds=None,
+        call = HttpCall[models.InvokeResult](
+            "POST", build_path("graph", "invoke"), models.InvokeResult, body=turn.body, seconds=None
         )
         return await start_run(self._connection, call, turn.thread_id, turn.run_id)
 
@@ -172,8 +145,7 @@ class Client:
         order, also from another server and after a restart. The turn starts once: if the client cannot find out
         whether it did, it raises ConnectionLost. Raises RunFailed, after the last chunk, if the run fails.
         """
-        turn = new_turn(messages, options)
-        return StreamedTurn(self._connection, turn).chunks()
+        return StreamedTurn(self._connection, new_turn(messages, options)).chunks()
 
     async def stop(self, thread_id: str) -> models.Stopped:
         """Stop the run that owns the thread."""
@@ -201,7 +173,7 @@ class Client:
         return await self._start(thread_id, ["runs"], body, wait)
 
     async def get_run(self, thread_id: str, run_id: str) -> Run:
-        return await self._ask("GET", ["threads", thread_id, "runs", run_id], Run, "run")
+        return await fetch(self._connection, run_call(thread_id, run_id))
 
     async def cancel(self, thread_id: str, run_id: str) -> models.Cancelled:
         return await self._ask("POST", ["threads", thread_id, "runs", run_id, "cancel"], models.Cancelled)
@@ -228,24 +200,17 @@ class Client:
 
     def threads(self, search: str | None = None, *, page_size: int = PAGE) -> AsyncGenerator[models.Thread, None]:
         """Threads, the most recently updated first."""
-        return self._pages(
-            ["threads"],
-            models.Thread,
-            "threads",
-            "thread_id",
-            page_size,
-            lambda count, last: {"offset": count, "search": search},
-        )
+        return self._pages(["threads"], models.Thread, "thread_id", page_size, _by_offset(search))
 
     async def thread(self, thread_id: str) -> models.Thread:
-        return await self._ask("GET", ["threads", thread_id], models.Thread, "thread")
+        return await fetch(self._connection, thread_call(thread_id))
 
     async def delete_thread(self, thread_id: str) -> None:
         await self._ask("DELETE", ["threads", thread_id], models.Done)
 
     async def state(self, thread_id: str) -> dict[str, Any]:
         """`context`, `execution_meta` and the shared state."""
-        return await self._ask("GET", ["threads", thread_id, "state"], dict[str, Any], "state")
+        return await fetch(self._connection, state_call(thread_id))
 
     async def update_state(self, thread_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Merge into the state: messages of `context` are appended, dicts merged, None ignored."""
@@ -267,14 +232,8 @@ class Client:
         self, thread_id: str, search: str | None = None, *, page_size: int = PAGE
     ) -> AsyncGenerator[models.Message, None]:
         """The messages of a thread, oldest first."""
-        return self._pages(
-            ["threads", thread_id, "messages"],
-            models.Message,
-            "messages",
-            "message_id",
-            page_size,
-            lambda count, last: {"offset": count, "search": search},
-        )
+        path = ["threads", thread_id, "messages"]
+        return self._pages(path, models.Message, "message_id", page_size, _by_offset(search))
 
     async def add_messages(self, thread_id: str, messages: MessagesIn) -> list[str]:
         """Append messages without a turn. Returns their ids."""
@@ -293,14 +252,12 @@ class Client:
         self, thread_id: str, *, before: AnyCheckpoint | None = None, page_size: int = PAGE
     ) -> AsyncGenerator[Checkpoint, None]:
         """A thread's history, newest first."""
-        start = _find_id(before)
         return self._pages(
             ["threads", thread_id, "checkpoints"],
             Checkpoint,
-            "checkpoints",
             "checkpoint_id",
             page_size,
-            lambda count, last: {"before": start if last is None else last.checkpoint_id},
+            lambda count, last: {"before": _find_id(last or before)},
         )
 
     async def checkpoint(self, thread_id: str, checkpoint: AnyCheckpoint) -> models.CheckpointState:
@@ -344,18 +301,18 @@ class Client:
 
     async def export_thread(self, thread_id: str, path: str | os.PathLike[str]) -> Path:
         """Write a thread with its history to one file: all of it, or no file."""
-        with await self._connection.io.call(WholeFile, path) as file:
-            call: HttpCall[None] = HttpCall(method="POST", path=build_path("threads", thread_id, "export"), kind=None)
+        with write_whole_file(Path(path)) as file:
+            call = HttpCall[None]("POST", build_path("threads", thread_id, "export"), None)
             await download(self._connection, call, file.write)
-        return file.path
+        return Path(path)
 
     async def import_thread(self, path: str | os.PathLike[str], thread_id: str) -> models.Thread:
         """Store the thread of such a file under this id: all of it, or nothing. Raises OSError."""
-        call: HttpCall[models.Thread] = HttpCall(
-            method="POST",
-            path=build_path("threads", "import"),
-            kind=models.Thread,
-            under="thread",
+        call = HttpCall[models.Thread](
+            "POST",
+            build_path("threads", "import"),
+            models.Thread,
+            "thread",
             query={"thread_id": thread_id},
             file=Path(path),
             headers={"Content-Type": "application/x-ndjson"},
@@ -366,3 +323,7 @@ class Client:
 
 def _find_id(checkpoint: AnyCheckpoint | None) -> str | None:
     return None if checkpoint is None else checkpoint_id_of(checkpoint)
+
+
+def _by_offset(search: str | None) -> Callable[[int, object], dict[str, Any]]:
+    return lambda count, last: {"offset": count, "search": search}

@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx
@@ -48,35 +48,8 @@ LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
 """Every stream is a connection, so their number is not limited."""
 
 
-class ClientIo(Protocol):
-    """All I/O of a client. The implementation for asyncio suspends; the one for the sync client blocks."""
-
-    def build_request(self, *parts: Any, **more: Any) -> httpx.Request: ...
-
-    def content(self, path: Path) -> Any:
-        """The content of a file as the body of a request."""
-
-    async def send(self, request: httpx.Request) -> httpx.Response:
-        """The response, before its body."""
-
-    def pieces(self, response: httpx.Response) -> Any:
-        """An iterator of the body."""
-
-    async def next_piece(self, pieces: Any) -> bytes:
-        """Empty at the end of the body."""
-
-    async def close_response(self, response: httpx.Response, pieces: Any) -> None: ...
-
-    async def call(self, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
-        """Call a function that reads or writes a file."""
-
-    async def sleep(self, seconds: float) -> None: ...
-
-    async def aclose(self) -> None: ...
-
-
 class AsyncIo:
-    """The I/O of `Client`."""
+    """All I/O of `Client`."""
 
     def __init__(self, transport: httpx.AsyncBaseTransport | None) -> None:
         self._http = httpx.AsyncClient(transport=transport, limits=LIMITS, verify=load_certificates())
@@ -84,22 +57,27 @@ class AsyncIo:
         self.aclose = self._http.aclose
         self.sleep = asyncio.sleep
         self.call = asyncio.to_thread
+        """Calls a function that reads or writes a file."""
 
     async def content(self, path: Path) -> AsyncIterator[bytes]:
+        """The content of a file as the body of a request."""
         pieces = read_pieces(path)
         while piece := await asyncio.to_thread(next, pieces, b""):
             yield piece
 
     async def send(self, request: httpx.Request) -> httpx.Response:
+        """The response, before its body."""
         return await self._http.send(request, stream=True)
 
-    def pieces(self, response: httpx.Response) -> AsyncIterator[bytes]:
+    def pieces(self, response: httpx.Response) -> Any:
+        """An iterator of the body."""
         return response.aiter_bytes()
 
-    async def next_piece(self, pieces: AsyncIterator[bytes]) -> bytes:
+    async def next_piece(self, pieces: Any) -> bytes:
+        """Empty at the end of the body."""
         return await anext(pieces, b"")
 
-    async def close_response(self, response: httpx.Response, pieces: AsyncIterator[bytes]) -> None:
+    async def close_response(self, response: httpx.Response, pieces: Any) -> None:
         # httpx reads through generators within generators. Those that are dropped half way are closed by the event
         # loop, later and in tasks of its own; a read that is cut short ends all of them here.
         try:
@@ -108,6 +86,36 @@ class AsyncIo:
                     await anext(pieces)
         except (StopAsyncIteration, TimeoutError, httpx.HTTPError, httpx.StreamError):
             await response.aclose()
+
+
+class BlockingIo:
+    """The same for `SyncClient`: each method blocks in the caller's thread, so its coroutine never suspends."""
+
+    def __init__(self, transport: httpx.BaseTransport | None) -> None:
+        self._http = httpx.Client(transport=transport, limits=LIMITS, verify=load_certificates())
+        self.build_request = self._http.build_request
+        self.content = read_pieces
+
+    async def send(self, request: httpx.Request) -> httpx.Response:
+        return self._http.send(request, stream=True)
+
+    def pieces(self, response: httpx.Response) -> Any:
+        return response.iter_bytes()
+
+    async def next_piece(self, pieces: Any) -> bytes:
+        return next(pieces, b"")
+
+    async def close_response(self, response: httpx.Response, pieces: Any) -> None:
+        response.close()
+
+    async def call(self, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
+        return function(*arguments, **options)
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251  # it must not suspend
+
+    async def aclose(self) -> None:
+        self._http.close()
 
 
 def read_pieces(path: Path) -> Iterator[bytes]:
@@ -126,7 +134,7 @@ def load_certificates() -> ssl.SSLContext:
 # ---------------------------------------------------------------- servers and requests
 
 
-class HttpCall(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class HttpCall(msgspec.Struct, Generic[T], frozen=True):
     """One request, and the type of its answer."""
 
     method: str
@@ -145,11 +153,6 @@ class HttpCall(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     also: frozenset[int] = frozenset()
     """Statuses beside success that carry such an answer."""
 
-    @property
-    def only_reads(self) -> bool:
-        """Whether a repetition changes nothing."""
-        return self.method == "GET"
-
 
 def build_path(*parts: str) -> str:
     """A path below /v1, with quoted parts. Raises ValueError for a part that is not an id."""
@@ -163,21 +166,34 @@ def omit_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+STREAM_SECONDS = 45.0
+"""A stream without a heartbeat for this long is broken."""
+
+
+class ClientOptions(TypedDict, total=False):
+    """Options of both clients, beside `transport`."""
+
+    api_key: str | None
+    token: Token | None
+    timeout: float | None
+    """Seconds without a byte, except where a run is waited for; 30 if omitted."""
+    headers: Mapping[str, str] | None
+    patience: Patience | None
+
+
 class Connection:
     """Builds the requests of one client. Its repr shows no credentials."""
 
     def __init__(
         self,
-        io: ClientIo,
+        io: AsyncIo | BlockingIo,
         url: str | Sequence[str],
         *,
         api_key: str | None = None,
         token: Token | None = None,
-        timeout: float | None = None,
+        timeout: float | None = 30.0,
         headers: Mapping[str, str] | None = None,
         patience: Patience | None = None,
-        stream_seconds: float = 45.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if api_key is not None and token is not None:
             raise ValueError("Give an api_key or a token, not both.")
@@ -189,9 +205,6 @@ class Connection:
             raise ValueError("Give the address of at least one server.")
         self.io = io
         self.urls = tuple(normalize_url(address) for address in urls)
-        self.stream_seconds = stream_seconds
-        """A stream without a heartbeat for this long is broken."""
-        self.clock = clock
         self._at = 0
         self._timeout = timeout
         extra = {name: check_header_value(name, value) for name, value in (headers or {}).items()}
@@ -230,7 +243,7 @@ class Connection:
             headers["Authorization"] = f"Bearer {token}"
         if call.kind is None:
             headers["Accept"] = "*/*"
-        content = None if call.file is None else self.io.content(call.file)
+        content: Any = None if call.file is None else self.io.content(call.file)
         if call.body is not UNSET:
             content = msgspec.json.encode(call.body)
             headers["Content-Type"] = "application/json"

@@ -159,14 +159,6 @@ class _Refusal(msgspec.Struct):
     thread_id: str | None = None
 
 
-def error_class(status: int, code: str | None) -> type[ClientError]:
-    if code in _BY_CODE:
-        return _BY_CODE[code]
-    if status in _BY_STATUS:
-        return _BY_STATUS[status]
-    return Invalid if status < 500 else ServerError
-
-
 def parse_error(status: int, headers: Mapping[str, str], body: bytes) -> ClientError:
     """The error for an answer that is not a success. A proxy may have sent it, in another form than ours."""
     try:
@@ -176,21 +168,15 @@ def parse_error(status: int, headers: Mapping[str, str], body: bytes) -> ClientE
     error = refusal.error if isinstance(refusal.error, _Body) else _Body(refusal.error, refusal.detail)
     text = body.decode("utf-8", "replace").strip()
     message = error.message or (text[:MAX_TEXT] if text and not refusal.error else f"The server answered {status}.")
-    code = error.code or None
-    return error_class(status, code)(
+    wait = headers.get("retry-after", "").strip()  # dates are ignored: the client's clock may be wrong
+    kind = _BY_CODE.get(error.code) or _BY_STATUS.get(status) or (Invalid if status < 500 else ServerError)
+    return kind(
         message,
         status=status,
-        code=code,
+        code=error.code or None,
         details=error.details,
         request_id=(refusal.metadata and refusal.metadata.request_id) or headers.get("x-request-id"),
         thread_id=refusal.thread_id,
         run_id=headers.get("x-run-id"),
-        retry_after=parse_retry_after(headers.get("retry-after")),
+        retry_after=float(wait[:9]) if wait.isascii() and wait.isdigit() else None,
     )
-
-
-def parse_retry_after(header: str | None) -> float | None:
-    """Seconds of a numeric `Retry-After`. Dates are ignored: the client's clock may be wrong."""
-    if header is None or not header.strip().isascii() or not header.strip().isdigit():
-        return None
-    return float(header.strip()[:9])

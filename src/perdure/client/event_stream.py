@@ -115,11 +115,9 @@ class EventStream:
 
     def __init__(self, connection: Connection) -> None:
         self._http = HttpStream(connection)
-        self._reconnects = Reconnects(connection)
+        self.reconnects = Reconnects(connection)
         self._frames = Frames()
         self._unread: deque[SseFrame] = deque()
-        self._retry_seconds: float | None = None
-        """The server's last `retry`."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -139,23 +137,19 @@ class EventStream:
         self._frames = Frames()
         self._unread.clear()
 
-    async def pause(self, error: ClientError) -> None:
-        """Wait before the stream is opened again. Raises ConnectionLost after `patience.seconds`."""
-        await self._reconnects.pause(error, self._retry_seconds)
-
     async def next(self) -> LogEntry | None:
         """The next event; None for a heartbeat. Raises ConnectionLost when the stream ends."""
         while not self._unread:
             data = await self._http.read()
             if not data:
                 raise ConnectionLost("The stream ended before the run did.")
-            self._reconnects.reset()
+            self.reconnects.reset()
             before = self._frames.comments
             try:
                 self._unread.extend(self._frames.feed(data))
             except (FrameTooLarge, UnicodeDecodeError) as error:
                 raise UnreadableAnswer(f"The stream cannot be read: {error}") from error
-            self._retry_seconds = self._frames.retry_seconds or self._retry_seconds
+            self.reconnects.asked_for = self._frames.retry_seconds or self.reconnects.asked_for
             if not self._unread and self._frames.comments > before:
                 return None
         return self._read(self._unread.popleft())
@@ -189,7 +183,7 @@ async def events(
     async with EventStream(connection) as stream:
         while True:
             try:
-                await stream.open(events_call(thread_id, cursor, live=live, seconds=connection.stream_seconds))
+                await stream.open(events_call(thread_id, cursor, live=live))
                 while True:
                     entry = await stream.next()
                     if entry is None:
@@ -199,16 +193,11 @@ async def events(
                         if cursor is not None and seq <= cursor:
                             continue
                         cursor = seq
-                    yield read_event(event)
+                    yield msgspec.convert(event, Event)
+            except msgspec.ValidationError as error:
+                raise UnreadableAnswer(f"An event cannot be read: {error}") from error
             except TRY_AGAIN as error:
                 error.thread_id = thread_id
                 if not reconnect:
                     raise
-                await stream.pause(error)
-
-
-def read_event(event: dict[str, Any]) -> Event:
-    try:
-        return msgspec.convert(event, Event)
-    except msgspec.ValidationError as error:
-        raise UnreadableAnswer(f"An event cannot be read: {error}") from error
+                await stream.reconnects.pause(error)

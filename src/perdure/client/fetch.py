@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from uuid import uuid4
 
 import msgspec
 
-from perdure.client.connection import Answered, Connection, HttpCall, HttpStream, build_path, omit_none
+from perdure.client.connection import STREAM_SECONDS, Answered, Connection, HttpCall, HttpStream, build_path, omit_none
 from perdure.client.errors import (
     ClientError,
     ConnectionLost,
@@ -34,6 +35,8 @@ class Reconnects:
     """Reconnects of one stream: how many, and since when."""
 
     def __init__(self, connection: Connection) -> None:
+        self.asked_for: float | None = None
+        """The server's last `retry`, in seconds."""
         self._connection = connection
         self._failures = 0
         self._since: float | None = None
@@ -42,14 +45,14 @@ class Reconnects:
         """Bytes arrived: the next failure counts from zero."""
         self._failures, self._since = 0, None
 
-    async def pause(self, error: ClientError, asked_for: float | None = None) -> None:
+    async def pause(self, error: ClientError) -> None:
         """Wait before the next attempt, at the next server. Raises ConnectionLost after `patience.seconds`."""
         connection = self._connection
-        now = connection.clock()
+        now = time.monotonic()
         self._since = now if self._since is None else self._since
         self._failures += 1
         seconds = connection.patience.seconds
-        wait = connection.wait_after(self._failures, error, asked_for)
+        wait = connection.wait_after(self._failures, error, self.asked_for)
         if now + wait - self._since > seconds:
             raise ConnectionLost(
                 f"The stream broke, and no server continued it for {seconds:g} s: {error.message} The run "
@@ -71,7 +74,7 @@ async def fetch(connection: Connection, call: HttpCall[T]) -> T:
             answered = await _send(connection, call)
         except ClientError as error:
             # A request that was not sent can be repeated, and one that only reads.
-            may_repeat = isinstance(error, NotSent) or (call.only_reads and isinstance(error, TRY_AGAIN))
+            may_repeat = isinstance(error, NotSent) or (call.method == "GET" and isinstance(error, TRY_AGAIN))
             if not may_repeat or attempt == connection.patience.attempts:
                 raise
             wait = connection.wait_after(attempt, error)
@@ -136,10 +139,6 @@ async def start_run(connection: Connection, call: HttpCall[T], thread_id: str, r
     ) from error
 
 
-class _Envelope(msgspec.Struct):
-    data: msgspec.Raw
-
-
 def find_error(call: HttpCall[Any], answered: Answered) -> ClientError | None:
     """None for a success."""
     if answered.is_success or answered.status in call.also:
@@ -156,14 +155,15 @@ def find_error(call: HttpCall[Any], answered: Answered) -> ClientError | None:
 def decode_answer(call: HttpCall[T], answered: Answered) -> T:
     """Raises UnreadableAnswer."""
     try:
-        payload = msgspec.json.decode(answered.body, type=_Envelope).data
-        if call.under is not None:
-            payload = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])[call.under]
+        payload = msgspec.Raw(answered.body)
+        for key in ("data", call.under):
+            if key is not None:
+                payload = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])[key]
         value: T = msgspec.json.decode(payload, type=call.kind)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
         if answered.status in call.also:
             raise parse_error(answered.status, answered.headers, answered.body) from error
-        where = f"no {call.under!r}" if isinstance(error, KeyError) else str(error)
+        where = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise UnreadableAnswer(
             f"{call.method} {call.path} has an answer that this client does not understand: {where}. The "
             "server may have done the work. Is this the address of a perdure server?",
@@ -176,31 +176,19 @@ def decode_answer(call: HttpCall[T], answered: Answered) -> T:
 # ---------------------------------------------------------------- files
 
 
-class WholeFile:
+@contextmanager
+def write_whole_file(path: Path) -> Iterator[BinaryIO]:
     """A file that appears, or replaces another, only when the block ends without an error."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self._part = self.path.with_name(f".{self.path.name}.{uuid4().hex}.part")
-        self._file = self._part.open("xb")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def write(self, piece: bytes) -> None:
-        self._file.write(piece)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        self._file.close()
-        if kind is None:
-            self._part.replace(self.path)
-        else:
-            self._part.unlink(missing_ok=True)
+    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
+    try:
+        with part.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    part.replace(path)
 
 
 async def download(connection: Connection, call: HttpCall[None], write: Callable[[bytes], object]) -> None:
@@ -219,22 +207,19 @@ async def download(connection: Connection, call: HttpCall[None], write: Callable
 # ---------------------------------------------------------------- requests of more than one method
 
 
-def events_call(
-    thread_id: str, after: int | None, *, seconds: float, live: bool = True, chunks: bool = False
-) -> HttpCall[None]:
+def events_call(thread_id: str, after: int | None, *, live: bool = True, chunks: bool = False) -> HttpCall[None]:
     query = {"live": "true" if live else "false", **omit_none(after=after, chunks="true" if chunks else None)}
-    return HttpCall(
-        method="GET", path=build_path("threads", thread_id, "events"), kind=None, query=query, seconds=seconds
-    )
+    path = build_path("threads", thread_id, "events")
+    return HttpCall("GET", path, None, query=query, seconds=STREAM_SECONDS)
 
 
 def run_call(thread_id: str, run_id: str) -> HttpCall[Run]:
-    return HttpCall(method="GET", path=build_path("threads", thread_id, "runs", run_id), kind=Run, under="run")
+    return HttpCall("GET", build_path("threads", thread_id, "runs", run_id), Run, "run")
 
 
 def thread_call(thread_id: str) -> HttpCall[Thread]:
-    return HttpCall(method="GET", path=build_path("threads", thread_id), kind=Thread, under="thread")
+    return HttpCall("GET", build_path("threads", thread_id), Thread, "thread")
 
 
 def state_call(thread_id: str) -> HttpCall[dict[str, Any]]:
-    return HttpCall(method="GET", path=build_path("threads", thread_id, "state"), kind=dict[str, Any], under="state")
+    return HttpCall("GET", build_path("threads", thread_id, "state"), dict[str, Any], "state")

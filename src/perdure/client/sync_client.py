@@ -4,48 +4,17 @@ from __future__ import annotations
 
 import functools
 import sys
-import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import httpx
 
 from perdure.client.async_client import Client
-from perdure.client.connection import LIMITS, Connection, Patience, Token, load_certificates, read_pieces
+from perdure.client.connection import BlockingIo, ClientOptions, Connection
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-
-class BlockingIo:
-    """The I/O of `SyncClient`: each method blocks in the caller's thread, so its coroutine never suspends."""
-
-    def __init__(self, transport: httpx.BaseTransport | None) -> None:
-        self._http = httpx.Client(transport=transport, limits=LIMITS, verify=load_certificates())
-        self.build_request = self._http.build_request
-        self.content = read_pieces
-
-    async def send(self, request: httpx.Request) -> httpx.Response:
-        return self._http.send(request, stream=True)
-
-    def pieces(self, response: httpx.Response) -> Iterator[bytes]:
-        return response.iter_bytes()
-
-    async def next_piece(self, pieces: Iterator[bytes]) -> bytes:
-        return next(pieces, b"")
-
-    async def close_response(self, response: httpx.Response, pieces: Iterator[bytes]) -> None:
-        response.close()
-
-    async def call(self, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
-        return function(*arguments, **options)
-
-    async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # noqa: ASYNC251  # it must not suspend
-
-    async def aclose(self) -> None:
-        self._http.close()
 
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -112,25 +81,11 @@ class SyncClient:
         self,
         url: str | Sequence[str],
         *,
-        api_key: str | None = None,
-        token: Token | None = None,
-        timeout: float | None = 30.0,
-        headers: Mapping[str, str] | None = None,
         transport: httpx.BaseTransport | None = None,
-        patience: Patience | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        """`timeout`: seconds without a byte, except where a run is waited for. Raises ValueError."""
-        self._client = _BlockingClient(
-            Connection(
-                BlockingIo(transport),
-                url,
-                api_key=api_key,
-                token=token,
-                timeout=timeout,
-                headers=headers,
-                patience=patience,
-            )
-        )
+        """Raises ValueError."""
+        self._client = _BlockingClient(Connection(BlockingIo(transport), url, **options))
 
     def __repr__(self) -> str:
         return f"Sync{self._client!r}"

@@ -5,24 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import UNSET
 
-from perdure.client.connection import Connection, HttpCall, build_path, omit_none
-from perdure.client.errors import (
-    ConnectionLost,
-    NotFound,
-    NotSent,
-    RunFailed,
-    RunInterrupted,
-    UnreadableAnswer,
-)
+from perdure.client.connection import STREAM_SECONDS, Connection, HttpCall, build_path, omit_none
+from perdure.client.errors import ConnectionLost, NotFound, NotSent, RunFailed, RunInterrupted, UnreadableAnswer
 from perdure.client.event_stream import EventStream
 from perdure.client.fetch import TRY_AGAIN, events_call, fetch_patiently, run_call, state_call, thread_call
 from perdure.client.models import AT_REST, Chunk
-from perdure.names import new_run_id, new_thread_id
+from perdure.names import check_options, new_run_id, new_thread_id
 
 Granularity: TypeAlias = Literal["full", "partial", "low"]
 OnBusy: TypeAlias = Literal["reject", "enqueue"]
@@ -56,46 +49,31 @@ class TurnArguments(TypedDict, total=False):
     """`thread_name`, `thread_meta`."""
 
 
-class TurnCall(msgspec.Struct, frozen=True, kw_only=True):
+class TurnCall(NamedTuple):
     """A turn to send. The client chooses its ids, so that it can find the run if the answer is lost."""
 
-    messages: MessagesIn | None
     thread_id: str
     run_id: str
-    resume: Any = UNSET
-    initial_state: Mapping[str, Any] | None = None
-    response_granularity: Granularity = "low"
-    on_busy: OnBusy = "reject"
-    config: Mapping[str, Any] = {}
+    body: dict[str, Any]
 
 
 def new_turn(messages: MessagesIn | None, options: TurnArguments) -> TurnCall:
-    """Raises ValueError if the arguments do not make a turn."""
-    thread_id = options.get("thread_id")
-    is_resumed = options.get("resume", UNSET) is not UNSET
-    if (messages is None) != is_resumed:
+    """Raises ValueError if the arguments do not make a turn, and TypeError for an unknown option."""
+    check_options("A turn", options, TurnArguments.__annotations__)
+    thread_id, resume = options.get("thread_id"), options.get("resume", UNSET)
+    if (messages is None) != (resume is not UNSET):
         raise ValueError("Give messages, or resume: one of them. Nothing was sent.")
-    if is_resumed and thread_id is None:
+    if messages is None and thread_id is None:
         raise ValueError("resume needs a thread_id. Nothing was sent.")
-    more: dict[str, Any] = {name: value for name, value in options.items() if name != "thread_id"}
-    return TurnCall(
-        messages=messages,
-        thread_id=new_thread_id() if thread_id is None else thread_id,
-        run_id=new_run_id(),
-        **more,
-    )
-
-
-def encode_turn(turn: TurnCall) -> dict[str, Any]:
-    own = {"thread_id": turn.thread_id, "run_id": turn.run_id, "on_busy": turn.on_busy}
+    thread_id, run_id = new_thread_id() if thread_id is None else thread_id, new_run_id()
+    own = {"thread_id": thread_id, "run_id": run_id, "on_busy": options.get("on_busy", "reject")}
     body: dict[str, Any] = {
-        "config": {**turn.config, **own},
-        "response_granularity": turn.response_granularity,
-        **omit_none(initial_state=turn.initial_state),
+        "config": {**options.get("config", {}), **own},
+        "response_granularity": options.get("response_granularity", "low"),
+        **omit_none(initial_state=options.get("initial_state")),
+        **({"resume": resume} if messages is None else {"messages": to_messages(messages)}),
     }
-    if turn.messages is None:
-        return {**body, "resume": turn.resume}
-    return {**body, "messages": to_messages(turn.messages)}
+    return TurnCall(thread_id, run_id, body)
 
 
 # ---------------------------------------------------------------- the stream
@@ -114,15 +92,6 @@ def stream_notice(thread_id: str, run_id: str | None, data: Mapping[str, Any]) -
     return Chunk(
         event="updates", data=dict(data), thread_id=thread_id, run_id=run_id, metadata={}, timestamp=time.time()
     )
-
-
-def final_state(chunk: Chunk) -> str | None:
-    """The final state of the run, if this chunk has it."""
-    data = chunk.data
-    if chunk.seq is None or not isinstance(data, Mapping) or data.get("type") != "status":
-        return None
-    state = data.get("state")
-    return state if state in AT_REST else None
 
 
 MAX_RUN_LOOKUPS = 3
@@ -175,17 +144,23 @@ class StreamedTurn:
             for chunk in await self._end_chunks():
                 yield chunk
         if self._state == "FAILED":
-            raise self._run_error()
+            details = self._failure if isinstance(self._failure, dict) else {}
+            why = f": {details.get('error_type')}: {details.get('message')}" if details else ""
+            raise RunFailed(
+                f"Run {self._run_id} of thread {self._thread_id!r} failed{why}. Committed work is kept; "
+                "run(thread_id) resumes it.",
+                thread_id=self._thread_id,
+                run_id=self._run_id,
+            )
 
     # ------------------------------------------------------------ the first connection
 
     async def _begin(self) -> None:
         """Sends the turn once. Only a request that was not sent is repeated."""
         # A queued turn starts when its thread is free, however long that takes.
-        connection = self._connection
-        seconds = None if self._turn.on_busy == "enqueue" else connection.stream_seconds
-        path, body = build_path("graph", "stream"), encode_turn(self._turn)
-        call: HttpCall[None] = HttpCall(method="POST", path=path, kind=None, body=body, seconds=seconds)
+        connection, body = self._connection, self._turn.body
+        seconds = None if body["config"]["on_busy"] == "enqueue" else STREAM_SECONDS
+        call = HttpCall[None]("POST", build_path("graph", "stream"), None, body=body, seconds=seconds)
         for attempt in range(1, connection.patience.attempts + 1):
             try:
                 await self._stream.open(call)
@@ -200,10 +175,8 @@ class StreamedTurn:
 
     async def _next_chunk(self) -> Chunk:
         """Raises ConnectionLost, also if the server stops before the run ends."""
-        while True:
-            entry = await self._stream.next()
-            if entry is not None:
-                break
+        while (entry := await self._stream.next()) is None:
+            pass
         chunk = decode_chunk(*entry)
         if chunk.status == "started" and not self._has_begun:
             self._has_begun, self._run_id = True, chunk.run_id or self._run_id
@@ -213,7 +186,6 @@ class StreamedTurn:
             if state not in AT_REST:
                 raise ConnectionLost("The server stopped; another one resumes the run.")
             self._state = state
-            return chunk
         return self._record(chunk)
 
     def _record(self, chunk: Chunk) -> Chunk:
@@ -221,7 +193,9 @@ class StreamedTurn:
             self._chunk_count = self._chunk_count + 1 if chunk.seq == self._seq else 1
             self._seq = chunk.seq
             self._last_is_message = chunk.event == "message"
-            self._state = final_state(chunk) or self._state
+            data = chunk.data if isinstance(chunk.data, Mapping) else {}
+            if data.get("type") == "status" and data.get("state") in AT_REST:
+                self._state = data["state"]
             if chunk.event == "error":
                 self._failure = chunk.data
         return chunk
@@ -251,9 +225,7 @@ class StreamedTurn:
         """Continues with the thread's log until the run has ended."""
         while self._state is None:
             try:
-                seconds = self._connection.stream_seconds
-                call = events_call(self._thread_id, self._cursor, seconds=seconds, chunks=True)
-                await self._stream.open(call)
+                await self._stream.open(events_call(self._thread_id, self._cursor, chunks=True))
                 yield stream_notice(self._thread_id, self._run_id, {"status": "reconnected", "cursor": self._seq})
                 begun, repeated = self._seq, self._chunk_count
                 while self._state is None:
@@ -272,7 +244,7 @@ class StreamedTurn:
                     yield self._record(chunk)
             except TRY_AGAIN as error:
                 error.thread_id, error.run_id = self._thread_id, self._run_id
-                await self._stream.pause(error)
+                await self._stream.reconnects.pause(error)
 
     @property
     def _cursor(self) -> int | None:
@@ -309,7 +281,7 @@ class StreamedTurn:
     async def _end_chunks(self) -> list[Chunk]:
         """The final chunks that the lost connection would have carried."""
         chunks = []
-        if self._turn.response_granularity == "full":
+        if self._turn.body["response_granularity"] == "full":
             state = await fetch_patiently(self._connection, state_call(self._thread_id))
             chunks.append(
                 Chunk(event="state", state=state, thread_id=self._thread_id, run_id=self._run_id, metadata={})
@@ -321,13 +293,3 @@ class StreamedTurn:
         about = {"thread_id": self._thread_id, "run_id": self._run_id, "state": self._state}
         done = {**about, "pending_requests": pending, "status": "done", "cursor": self._seq}
         return [*chunks, stream_notice(self._thread_id, self._run_id, done)]
-
-    def _run_error(self) -> RunFailed:
-        details = self._failure if isinstance(self._failure, dict) else {}
-        why = f": {details.get('error_type')}: {details.get('message')}" if details else ""
-        return RunFailed(
-            f"Run {self._run_id} of thread {self._thread_id!r} failed{why}. Committed work is kept; "
-            "run(thread_id) resumes it.",
-            thread_id=self._thread_id,
-            run_id=self._run_id,
-        )

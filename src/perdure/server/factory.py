@@ -87,25 +87,21 @@ def make_storage(config: ServerConfig, project: Project, registry: Registry) -> 
     checkpointer = config.checkpointer
     own = None if registry.default is None else registry.default.workflow.checkpoint_storage
     if checkpointer is not None and not is_store_url(checkpointer):
-        storage = _require_store(checkpointer, _import_storage(checkpointer, project))
+        target = project.import_object(checkpointer)
+        is_factory = callable(target) and not isinstance(target, type)
+        storage = _require_store(checkpointer, project.call_factory(checkpointer, target) if is_factory else target)
     elif checkpointer is None and own is not None and registry.default is not None:
         storage = _require_store(registry.default.path, own, "has")
     else:
-        storage = open_storage(checkpointer or DEFAULT_STORE, config.redis, project.folder)
+        url = checkpointer or DEFAULT_STORE
+        redis_url = config.redis if url.lower().startswith(("postgresql:", "postgres:")) else None
+        storage = open_store(resolve_paths(project.folder, url), redis_url=redis_url, encryption=keys_in_environment())
     for served in registry.values():
         if served.workflow.checkpoint_storage not in (None, storage):
             logger.warning(
                 "%s has its own storage, which is not used: the server's storage keeps its threads.", served.name
             )
     return storage
-
-
-def open_storage(url: str, redis_url: str | None, folder: Path) -> StoreCheckpointStorage:
-    """The storage of a URL; its path is relative to the folder."""
-    is_postgres = url.lower().startswith(("postgresql:", "postgres:"))
-    return open_store(
-        resolve_paths(folder, url), redis_url=redis_url if is_postgres else None, encryption=keys_in_environment()
-    )
 
 
 def resolve_paths(folder: Path, url: str) -> str:
@@ -123,32 +119,21 @@ def resolve_paths(folder: Path, url: str) -> str:
     return f"sqlite:///{absolute}" if scheme == "sqlite" else f"file://{absolute}"
 
 
-def _import_storage(path: str, project: Project) -> Any:
-    target = project.import_object(path)
-    if isinstance(target, type) or not callable(target):
-        return target
-    try:
-        return target()
-    except Exception as error:
-        raise NotServable(path, f"failed when called without arguments: {project.describe_error(error)}.") from error
-
-
 def _require_store(path: str, storage: Any, verb: str = "is") -> StoreCheckpointStorage:
+    kind = type(storage).__name__
     if isinstance(storage, StoreCheckpointStorage):
         return storage
     if isinstance(storage, type):
-        raise NotServable(path, f"{verb} the class {storage.__name__}, not an object of it. Call it.")
-    kind = type(storage).__name__
-    if isinstance(storage, CheckpointStorage):
-        raise NotServable(
-            path,
-            f"{verb} a custom storage ({kind}) without an event log, so clients could not follow a thread and other "
-            "servers could not resume it. Write a Store and use StoreCheckpointStorage(store), or name a URL, such as "
-            "sqlite:///perdure.db.",
+        why = f"the class {storage.__name__}, not an object of it. Call it."
+    elif isinstance(storage, CheckpointStorage):
+        why = (
+            f"a custom storage ({kind}) without an event log, so clients could not follow a thread and other servers "
+            "could not resume it. Write a Store and use StoreCheckpointStorage(store), or name a URL, such as "
+            "sqlite:///perdure.db."
         )
-    raise NotServable(
-        path, f"{verb} a {kind}, not a storage. Use open_store('sqlite:///threads.db'), or name the URL itself."
-    )
+    else:
+        why = f"a {kind}, not a storage. Use open_store('sqlite:///threads.db'), or name the URL itself."
+    raise NotServable(path, f"{verb} {why}")
 
 
 def make_authenticator(
@@ -193,7 +178,8 @@ def make_authorizer(config: ServerConfig, import_object: Callable[[str], Any]) -
 
 def check_exposure(config: ServerConfig, storage: object) -> None:
     """Raises InvalidConfig for a server that other machines reach without auth or with threads in memory."""
-    is_in_memory = _is_in_memory(storage)
+    innermost = _layers(getattr(storage, "store", None))[-1]
+    is_in_memory = type(innermost).__name__ == "MemoryStore"  # by name: the server imports no store
     if is_loopback(config.host):
         if is_in_memory:
             logger.warning(
@@ -225,24 +211,12 @@ def is_loopback(host: str) -> bool:
     if bare == "localhost":
         return True
     try:
-        return _is_own(ipaddress.ip_address(bare))
-    except ValueError:
-        pass
-    try:
         entries = socket.getaddrinfo(bare, None, type=socket.SOCK_STREAM)
-        return bool(entries) and all(_is_own(ipaddress.ip_address(entry[4][0])) for entry in entries)
+        addresses = [ipaddress.ip_address(entry[4][0]) for entry in entries]
     except (OSError, ValueError):
         return False
-
-
-def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
-
-
-def _is_in_memory(storage: object) -> bool:
-    innermost = _layers(getattr(storage, "store", None))[-1]
-    return type(innermost).__name__ == "MemoryStore"  # by name: the server imports no store
+    own = [(getattr(address, "ipv4_mapped", None) or address).is_loopback for address in addresses]
+    return bool(own) and all(own)
 
 
 def make_limiter(config: ServerConfig, clock: Clock | None = None) -> RateLimiter | None:

@@ -7,7 +7,8 @@ import weakref
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from itertools import accumulate
+from typing import Any
 
 from perdure.errors import MissingExtra
 from perdure.observing import (
@@ -33,7 +34,6 @@ except ImportError as error:
     raise MissingExtra("The server", "prometheus-client", "server") from error
 
 Labels = tuple[str, ...]
-M = TypeVar("M", bound="CounterMetric | HistogramMetric")
 
 _CREATED = re.compile(rb"(?:# (?:HELP|TYPE) )?\w+_created[ {]")
 
@@ -54,8 +54,8 @@ class CounterMetric:
 
     kind: Any = CounterMetricFamily
 
-    def __init__(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
-        self._about = name, text
+    def __init__(self, name: str, text: str, *labels: str) -> None:
+        self._about = f"perdure_{name}", text
         self._labels = labels
         self._values: dict[Labels, float] = {} if labels else {(): 0}
 
@@ -78,50 +78,35 @@ class GaugeMetric(CounterMetric):
 class HistogramMetric:
     """Counts of values by bucket, and their sum."""
 
-    def __init__(self, name: str, text: str, labels: Sequence[str] = (), *, bounds: Sequence[float]) -> None:
-        self._about = name, text
+    def __init__(self, name: str, text: str, bounds: Sequence[float], *labels: str) -> None:
+        self._about = f"perdure_{name}", text
         self._bounds = bounds
         self._labels = labels
-        self._names = [*(str(float(bound)) for bound in bounds), "+Inf"]
-        self._values: dict[Labels, list[float]] = {}
+        self._values: defaultdict[Labels, list[float]] = defaultdict(lambda: [0] * (len(bounds) + 2))
         if not labels:
-            self._counts(())
-
-    def _counts(self, labels: Labels) -> list[float]:
-        counts = self._values.get(labels)
-        if counts is None:
-            counts = self._values[labels] = [0] * (len(self._bounds) + 2)
-        return counts
+            self._values[()]
 
     def add(self, value: float, *labels: str) -> None:
-        counts = self._values.get(labels) or self._counts(labels)
+        counts = self._values[labels]
         counts[bisect_left(self._bounds, value)] += 1
         counts[-1] += value
 
     def family(self) -> Any:
         family = HistogramMetricFamily(*self._about, labels=self._labels)
-        for labels, counts in tuple(self._values.items()):
-            *within, total = counts
-            summed, so_far = [], 0.0
-            for name, count in zip(self._names, within, strict=True):
-                so_far += count
-                summed.append((name, so_far))
-            family.add_metric(labels, summed, total)
+        names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
+        for labels, (*within, total) in tuple(self._values.items()):
+            family.add_metric(labels, list(zip(names, accumulate(within), strict=True)), total)
         return family
 
 
 class MetricCollector(Collector):
     """All metrics. Updates take no lock: concurrent updates from several threads may lose a count."""
 
-    def __init__(self) -> None:
-        self._all: list[CounterMetric | HistogramMetric] = []
-
-    def add(self, metric: M) -> M:
-        self._all.append(metric)
-        return metric
+    def __init__(self, metrics: Sequence[CounterMetric | HistogramMetric]) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Any]:
-        return (metric.family() for metric in self._all)
+        return (metric.family() for metric in self._metrics)
 
 
 class Metrics:
@@ -134,11 +119,11 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._collector = MetricCollector()
         self._labels: defaultdict[str, set[str]] = defaultdict(set)
         self._create_server_metrics()
         self._create_engine_metrics()
-        self._registry.register(self._collector)
+        own = [metric for metric in vars(self).values() if isinstance(metric, CounterMetric | HistogramMetric)]
+        self._registry.register(MetricCollector(own))
         ProcessCollector(registry=self._registry)
         self._detach = weakref.finalize(self, _stop_observing, _observe_weakly(self))
 
@@ -156,29 +141,14 @@ class Metrics:
         Gauge(f"perdure_{name}", text, registry=self._registry).set_function(value)
 
     def _create_server_metrics(self) -> None:
-        add = self._collector.add
-        self._http = add(CounterMetric("perdure_http_requests", "HTTP requests", ("method", "route", "status")))
-        self._http_seconds = add(
-            HistogramMetric(
-                "perdure_http_request_seconds",
-                "Time to the end of the response; for a stream, to its end",
-                ("method", "route"),
-                bounds=REQUEST_SECONDS,
-            )
-        )
-        self._streams = add(GaugeMetric("perdure_streams_open", "Open event streams and sockets"))
-        self._served = add(CounterMetric("perdure_served_runs", "Runs of clients", ("workflow", "outcome")))
-        self._served_seconds = add(
-            HistogramMetric(
-                "perdure_served_run_seconds",
-                "Time of a client's run, including the queue",
-                ("workflow",),
-                bounds=RUN_SECONDS,
-            )
-        )
-        self._served_started = add(
-            CounterMetric("perdure_served_runs_started", "Clients' runs that left the queue", ("workflow",))
-        )
+        self._http = CounterMetric("http_requests", "HTTP requests", "method", "route", "status")
+        of_requests = "Time to the end of the response; for a stream, to its end"
+        self._http_seconds = HistogramMetric("http_request_seconds", of_requests, REQUEST_SECONDS, "method", "route")
+        self._streams = GaugeMetric("streams_open", "Open event streams and sockets")
+        self._served = CounterMetric("served_runs", "Runs of clients", "workflow", "outcome")
+        of_runs = "Time of a client's run, including the queue"
+        self._served_seconds = HistogramMetric("served_run_seconds", of_runs, RUN_SECONDS, "workflow")
+        self._served_started = CounterMetric("served_runs_started", "Clients' runs that left the queue", "workflow")
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
         """`route`: the template, such as `/v1/threads/{thread_id}`, never the path with its ids."""
@@ -202,39 +172,25 @@ class Metrics:
         self._served_seconds.add(seconds, workflow)
 
     def _create_engine_metrics(self) -> None:
-        add = self._collector.add
-        self._runs = add(CounterMetric("perdure_runs", "Runs that ended", ("workflow", "outcome")))
-        self._run_seconds = add(
-            HistogramMetric("perdure_run_seconds", "Time of a run", ("workflow",), bounds=RUN_SECONDS)
+        self._runs = CounterMetric("runs", "Runs that ended", "workflow", "outcome")
+        self._run_seconds = HistogramMetric("run_seconds", "Time of a run", RUN_SECONDS, "workflow")
+        self._active = GaugeMetric("runs_active", "Runs that own their thread")
+        self._queued = GaugeMetric("runs_queued", "Runs that wait for their thread")
+        self._queued_seconds = HistogramMetric(
+            "run_queued_seconds", "Time that a run waited for its thread", RUN_SECONDS
         )
-        self._active = add(GaugeMetric("perdure_runs_active", "Runs that own their thread"))
-        self._queued = add(GaugeMetric("perdure_runs_queued", "Runs that wait for their thread"))
-        self._queued_seconds = add(
-            HistogramMetric("perdure_run_queued_seconds", "Time that a run waited for its thread", bounds=RUN_SECONDS)
-        )
-        self._lost = add(CounterMetric("perdure_lease_losses", "Runs that lost their thread to another run"))
-        self._supersteps = add(CounterMetric("perdure_supersteps", "Supersteps", ("workflow", "outcome")))
-        self._superstep_seconds = add(
-            HistogramMetric(
-                "perdure_superstep_seconds", "Time of a superstep, including its commit", bounds=REQUEST_SECONDS
-            )
-        )
-        self._commit_seconds = add(
-            HistogramMetric(
-                "perdure_commit_seconds", "Time to store a commit, including the queue", bounds=COMMIT_SECONDS
-            )
-        )
-        self._commit_failures = add(CounterMetric("perdure_commit_failures", "Failed commits"))
-        self._commits_unsaved = add(
-            GaugeMetric("perdure_commits_unsaved", "Commits not stored yet: the lag of durability=async")
-        )
-        self._commit_bytes = add(
-            HistogramMetric("perdure_commit_bytes", "Encoded size of a commit", bounds=COMMIT_BYTES)
-        )
-        self._asked = add(CounterMetric("perdure_requests_asked", "Requests to people", ("workflow",)))
-        self._settled = add(
-            CounterMetric("perdure_requests_settled", "Requests that are no longer pending", ("workflow", "outcome"))
-        )
+        self._lost = CounterMetric("lease_losses", "Runs that lost their thread to another run")
+        self._supersteps = CounterMetric("supersteps", "Supersteps", "workflow", "outcome")
+        of_supersteps = "Time of a superstep, including its commit"
+        self._superstep_seconds = HistogramMetric("superstep_seconds", of_supersteps, REQUEST_SECONDS)
+        of_commits = "Time to store a commit, including the queue"
+        self._commit_seconds = HistogramMetric("commit_seconds", of_commits, COMMIT_SECONDS)
+        self._commit_failures = CounterMetric("commit_failures", "Failed commits")
+        self._commits_unsaved = GaugeMetric("commits_unsaved", "Commits not stored yet: the lag of durability=async")
+        self._commit_bytes = HistogramMetric("commit_bytes", "Encoded size of a commit", COMMIT_BYTES)
+        self._asked = CounterMetric("requests_asked", "Requests to people", "workflow")
+        of_settled = "Requests that are no longer pending"
+        self._settled = CounterMetric("requests_settled", of_settled, "workflow", "outcome")
         self.handlers: dict[type, Callable[[Any], None]] = {
             RunWaits: lambda _: self._queued.add(),
             RunBegan: self._run_began,

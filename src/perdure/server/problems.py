@@ -78,24 +78,17 @@ class HttpProblem(PerdureError):
         return None if seconds is None else int(seconds)
 
 
-def status_of(error: BaseException) -> int | None:
-    """The HTTP status of an error that the caller can act on; None for any other error."""
-    return next((status for status, kinds in _ERRORS.items() if isinstance(error, kinds)), None)
-
-
 def problem_of(error: PerdureError) -> HttpProblem | None:
     """The error as an HTTP problem; None for a bug of the server or of a workflow's own code."""
     if isinstance(error, HttpProblem):
         return error
-    status = status_of(error)
+    status = next((status for status, kinds in _ERRORS.items() if isinstance(error, kinds)), None)
     if status is None:
         return None
-    field = next((name for kind, name in _FIELDS.items() if isinstance(error, kind)), None)
-    headers = {"Retry-After": "1"} if status == 503 else {}
     if status == 503:  # a driver's message may hold addresses
-        return HttpProblem(
-            503, error.code, "The storage cannot be reached. No data is lost; try again.", headers=headers
-        )
+        sentence = "The storage cannot be reached. No data is lost; try again."
+        return HttpProblem(503, error.code, sentence, headers={"Retry-After": "1"})
+    field = next((name for kind, name in _FIELDS.items() if isinstance(error, kind)), None)
     thread_id = getattr(error, "thread_id", None)
     return HttpProblem(status, error.code, _sentence(error), field=field, thread_id=thread_id)
 
@@ -126,14 +119,8 @@ def not_found(thread_id: str) -> HttpProblem:
 
 def too_often(limit: int, window: float, seconds: float) -> HttpProblem:
     wait = max(1, int(seconds + 0.999))
-    return HttpProblem(
-        429,
-        "rate_limited",
-        f"At most {limit} requests in {window:g} s. Try again in {wait} s.",
-        headers={"Retry-After": str(wait)},
-        limit=limit,
-        window_seconds=window,
-    )
+    sentence, headers = f"At most {limit} requests in {window:g} s. Try again in {wait} s.", {"Retry-After": str(wait)}
+    return HttpProblem(429, "rate_limited", sentence, headers=headers, limit=limit, window_seconds=window)
 
 
 # ---------------------------------------------------------------- as JSON
@@ -177,16 +164,5 @@ encoder = msgspec.json.Encoder()
 
 
 def error_body(request_id: str, problem: HttpProblem) -> bytes:
-    error = ErrorBody(
-        problem.code,
-        problem.message,
-        problem.details,
-        problem.limit,
-        problem.window_seconds,
-        problem.retry_after_seconds,
-    )
+    error = msgspec.convert(problem, ErrorBody, from_attributes=True)
     return encoder.encode(ErrorReply(error, Metadata(request_id, time.time(), problem.message)))
-
-
-def conflict_body(problem: HttpProblem) -> bytes:
-    return encoder.encode(StateConflictResponse("state_conflict", problem.message, problem.thread_id))

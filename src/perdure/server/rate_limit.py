@@ -78,19 +78,16 @@ class MemoryLimiter:
         if is_allowed:
             times.append(now)
             self._times.move_to_end(key)
-        self._drop_quiet_keys(now)
+        for _ in range(EXPIRED_PER_REQUEST):
+            quietest = next(iter(self._times))
+            if self._times[quietest][-1] > now - self._window and len(self._times) <= self._max_keys:
+                break
+            del self._times[quietest]
         seconds = (times[-1] if is_allowed else times[0]) + self._window - now
         return Verdict(is_allowed, self._requests, self._requests - len(times), seconds)
 
     async def close(self) -> None:
         self._times.clear()
-
-    def _drop_quiet_keys(self, now: float) -> None:
-        for _ in range(EXPIRED_PER_REQUEST):
-            quietest = next(iter(self._times))
-            if self._times[quietest][-1] > now - self._window and len(self._times) <= self._max_keys:
-                return
-            del self._times[quietest]
 
 
 # ---------------------------------------------------------------- in Valkey
@@ -148,7 +145,8 @@ class ValkeyLimiter:
     async def take(self, key: str) -> Verdict:
         self._connect()
         if self._failures:
-            self._retry_in_background()
+            if self._trying is None and time.monotonic() >= self._try_at:
+                self._trying = asyncio.create_task(self._try())
             return self._fallback_verdict()
         try:
             return await self._count(key)
@@ -207,11 +205,6 @@ class ValkeyLimiter:
                 "allowed without a limit" if self._fail_open else "rejected",
             )
 
-    def _retry_in_background(self) -> None:
-        if self._trying is None and time.monotonic() >= self._try_at:
-            self._trying = asyncio.create_task(self._try())
-            self._trying.add_done_callback(self._finish_attempt)
-
     async def _try(self) -> None:
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -221,10 +214,9 @@ class ValkeyLimiter:
         else:
             self._failures = 0
             logger.info("Valkey at %s counts requests again", self._address)
-
-    def _finish_attempt(self, task: asyncio.Task[None]) -> None:
-        if self._trying is task:
-            self._trying = None
+        finally:
+            if self._trying is asyncio.current_task():
+                self._trying = None
 
 
 def _parse_url(url: str) -> tuple[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +22,7 @@ from perdure.graph.executor import Executor
 from perdure.graph.graph import is_agent
 from perdure.server.config.reading import DOCUMENTS
 from perdure.server.config.schema import NotImportable, NotServable, ServerConfig
-from perdure.server.threads.messages import SpeakingExecutor
+from perdure.server.threads.as_json import SpeakingExecutor
 from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.functions import FunctionalWorkflow
 from perdure.workflows.workflow import Workflow
@@ -49,7 +50,9 @@ class Project:
             try:
                 target = getattr(target, part)
             except AttributeError:
-                raise NotImportable(object_path, self._no_attribute(module, target, part)) from None
+                names = [name for name in getattr(target, "__dict__", {}) if not name.startswith("_")]
+                owner = f"the module {module.__name__!r}" if target is module else f"a {type(target).__name__}"
+                raise NotImportable(object_path, f"{owner} has no {part!r}{did_you_mean(part, names)}.") from None
         return target
 
     def put_first(self) -> None:
@@ -59,22 +62,27 @@ class Project:
             sys.path[:] = [here, *(entry for entry in sys.path if entry != here)]
             importlib.invalidate_caches()
 
-    def locate_error(self, error: BaseException) -> str:
-        """File and line of user code that raised the error; empty if unknown."""
-        if isinstance(error, SyntaxError) and error.filename:
-            return f"{self._short(error.filename)}, line {error.lineno}"
+    def describe_error(self, error: BaseException) -> str:
+        """An error of user code with its type, message and location."""
+        text, places = str(error), []
+        if isinstance(error, SyntaxError):
+            text, places = error.msg, [(error.filename, error.lineno)] if error.filename else []
         frames = traceback.extract_tb(error.__traceback__)
         user_frames = [frame for frame in frames if self._is_here(frame.filename)] or [
             frame for frame in frames if not frame.filename.startswith((_PERDURE, "<"))
         ]
-        return f"{self._short(user_frames[-1].filename)}, line {user_frames[-1].lineno}" if user_frames else ""
+        places += [(frame.filename, frame.lineno) for frame in reversed(user_frames)]
+        text = " ".join(text.split())
+        location = f" ({self._short(places[0][0])}, line {places[0][1]})" if places else ""
+        return f"{type(error).__name__}{f': {text}' if text else ''}{location}"
 
-    def describe_error(self, error: BaseException) -> str:
-        """An error of user code with its type, message and location."""
-        text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
-        location = self.locate_error(error)
-        kind = type(error).__name__
-        return (f"{kind}: {text}" if text else kind) + (f" ({location})" if location else "")
+    def call_factory(self, object_path: str, function: Callable[[], Any]) -> Any:
+        """Raises NotServable."""
+        try:
+            return function()
+        except Exception as error:
+            why = f"failed when called without arguments: {self.describe_error(error)}."
+            raise NotServable(object_path, why) from error
 
     def _import_module(self, object_path: str, name: str) -> ModuleType:
         self.put_first()
@@ -84,7 +92,11 @@ class Project:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-                raise NotImportable(object_path, self._no_module(name)) from None
+                files = [path.relative_to(self.folder) for path in self.folder.glob("*.py")]
+                files += [path.relative_to(self.folder) for path in self.folder.glob("*/*.py")]
+                modules = [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in files]
+                why = f"no module {name!r} exists in {self.folder} or on Python's path{did_you_mean(name, modules)}."
+                raise NotImportable(object_path, why) from None
             raise NotImportable(object_path, f"{self.describe_error(error)}.") from error
         except (Exception, SystemExit) as error:
             raise NotImportable(object_path, f"{self.describe_error(error)}.") from error
@@ -97,18 +109,15 @@ class Project:
             return
         loaded = sys.modules.get(top)
         if loaded is not None:
-            if not self._is_ours(loaded):
+            homes = [path for path in (getattr(loaded, "__file__", None), *getattr(loaded, "__path__", ())) if path]
+            if not any(map(self._is_here, homes)):
                 raise NotImportable(
                     object_path,
-                    f"another module {top!r} was imported before, from {_home_of(loaded)}. Rename the project's "
-                    "module.",
+                    f"another module {top!r} was imported before, from {[*homes, 'Python itself'][0]}. Rename the "
+                    "project's module.",
                 )
         elif not has_file and not (ours / "__init__.py").is_file():
             self._make_namespace(top, ours)
-
-    def _is_ours(self, module: ModuleType) -> bool:
-        paths = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
-        return any(self._is_here(path) for path in paths if path)
 
     def _make_namespace(self, top: str, folder: Path) -> None:
         # Python prefers a package with __init__.py anywhere on its path to a folder without one, so an installed
@@ -129,23 +138,14 @@ class Project:
     def _short(self, file: str) -> str:
         return str(Path(file).resolve().relative_to(self.folder)) if self._is_here(file) else file
 
-    def _no_module(self, name: str) -> str:
-        files = [path.relative_to(self.folder) for path in self.folder.glob("*.py")]
-        files += [path.relative_to(self.folder) for path in self.folder.glob("*/*.py")]
-        modules = [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in files]
-        return f"no module {name!r} exists in {self.folder} or on Python's path{did_you_mean(name, modules)}."
-
-    def _no_attribute(self, module: ModuleType, target: Any, part: str) -> str:
-        names = [name for name in getattr(target, "__dict__", {}) if not name.startswith("_")]
-        owner = f"the module {module.__name__!r}" if target is module else f"a {type(target).__name__}"
-        return f"{owner} has no {part!r}{did_you_mean(part, names)}."
-
-
-def _home_of(module: ModuleType) -> str:
-    return str(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "Python itself"))
-
 
 Kind: TypeAlias = Literal["workflow", "function", "agent_workflow", "agent"]
+_HOW_TO_NAME: dict[Kind, str] = {
+    "workflow": "WorkflowBuilder(name='...')",
+    "function": "@workflow(name='...')",
+    "agent_workflow": ".with_name('...')",
+    "agent": "the agent's own `name`",
+}
 AGENT_WORKFLOWS = "perdure.agent_workflow"
 ACCEPTED = (
     "a Workflow, a WorkflowBuilder, a function marked @workflow, an AgentWorkflow, an agent (something with `run` and "
@@ -153,21 +153,20 @@ ACCEPTED = (
 )
 
 
-def load_workflow(path: str, project: Project) -> tuple[Workflow, Kind, Any]:
-    """The workflow of a `module:attribute` or a document, its kind, and the source object.
-
-    Raises NotImportable or NotServable.
-    """
+def load_workflow(path: str, project: Project) -> tuple[Workflow, Kind]:
+    """The workflow of a `module:attribute` or a document, and its kind. Raises NotImportable or NotServable."""
     source = _read_document(path, project) if path.lower().endswith(DOCUMENTS) else project.import_object(path)
-    if not _is_servable(source) and callable(source) and not isinstance(source, type):
+    builder = _find_builder(source)
+    if builder is None and callable(source) and not isinstance(source, type):
         source = _call_factory(path, source, project)
-    if not _is_servable(source):
+        builder = _find_builder(source)
+    if builder is None:
         raise NotServable(path, f"is {_describe_object(source)}. A server runs {ACCEPTED}.")
+    kind, build = builder
     try:
-        workflow, kind = _build_workflow(source)
+        return build(), kind
     except Exception as error:
         raise NotServable(path, f"cannot be built: {_describe_failure(error, project)}") from error
-    return workflow, kind, source
 
 
 def _read_document(path: str, project: Project) -> Any:
@@ -190,10 +189,7 @@ def _call_factory(path: str, function: Any, project: Project) -> Any:
         raise NotServable(path, f"is a function that needs arguments: {error}. A server runs {ACCEPTED}.") from None
     except ValueError:
         pass  # a builtin has no signature
-    try:
-        target = function()
-    except Exception as error:
-        raise NotServable(path, f"failed when called without arguments: {project.describe_error(error)}.") from error
+    target = project.call_factory(path, function)
     if inspect.iscoroutine(target):
         target.close()
         raise NotServable(path, "is an async function. Make it synchronous: no event loop runs yet.")
@@ -205,34 +201,21 @@ def _describe_failure(error: Exception, project: Project) -> str:
     return str(error) if isinstance(error, PerdureError) else f"{project.describe_error(error)}."
 
 
-def _is_servable(source: Any) -> bool:
-    if isinstance(source, Workflow | FunctionalWorkflow | WorkflowBuilder) or _is_agent_workflow(source):
-        return True
-    return not isinstance(source, type | Executor) and is_agent(adapt_agent(source))
-
-
-def _is_agent_workflow(source: Any) -> bool:
-    """Imports agent_workflow only for an object from there."""
-    if not type(source).__module__.startswith(AGENT_WORKFLOWS):
-        return False
-    from perdure.agent_workflow.builder.workflow import AgentWorkflow
-    from perdure.agent_workflow.instance import AgentWorkflowInstance
-
-    return isinstance(source, AgentWorkflow | AgentWorkflowInstance)
-
-
-def _build_workflow(source: Any) -> tuple[Workflow, Kind]:
+def _find_builder(source: Any) -> tuple[Kind, Callable[[], Workflow]] | None:
+    """The kind of the object and how its workflow is built; None if a server cannot run it."""
     if isinstance(source, Workflow):
-        return source, "workflow"
-    if isinstance(source, FunctionalWorkflow):
-        return source.build(), "function"
-    if isinstance(source, WorkflowBuilder):
-        return source.build(), "workflow"
-    if _is_agent_workflow(source):
-        instance = source.build() if hasattr(source, "build") else source
-        return instance.workflow, "agent_workflow"
-    agent = adapt_agent(source)
-    return WorkflowBuilder(start_executor=SpeakingExecutor(agent), name=agent_name(agent)).build(), "agent"
+        return "workflow", lambda: source
+    if isinstance(source, FunctionalWorkflow | WorkflowBuilder):
+        return "function" if isinstance(source, FunctionalWorkflow) else "workflow", source.build
+    if type(source).__module__.startswith(AGENT_WORKFLOWS):  # imported only for an object from there
+        from perdure.agent_workflow.builder.workflow import AgentWorkflow
+        from perdure.agent_workflow.instance import AgentWorkflowInstance
+
+        if isinstance(source, AgentWorkflow | AgentWorkflowInstance):
+            return "agent_workflow", lambda: (source.build() if hasattr(source, "build") else source).workflow
+    if isinstance(source, type | Executor) or not is_agent(agent := adapt_agent(source)):
+        return None
+    return "agent", lambda: WorkflowBuilder(start_executor=SpeakingExecutor(agent), name=agent_name(agent)).build()
 
 
 def _describe_object(source: Any) -> str:
@@ -251,8 +234,6 @@ class ServedWorkflow(msgspec.Struct, frozen=True):
     """The public name."""
     workflow: Workflow
     kind: Kind
-    source: Any
-    """The project's object, such as the agent."""
     path: str
     """Its `module:attribute` or document."""
 
@@ -268,7 +249,7 @@ class Registry(dict[str, ServedWorkflow]):
     @classmethod
     def of(cls, config: ServerConfig, project: Project) -> Registry:
         """Raises NotImportable or NotServable."""
-        loaded: dict[str, tuple[Workflow, Kind, Any]] = {}
+        loaded: dict[str, tuple[Workflow, Kind]] = {}
         for path in dict.fromkeys((*config.workflows.values(), config.agent)):
             if path is not None:
                 loaded[path] = load_workflow(path, project)  # once, even if two names refer to it
@@ -298,14 +279,5 @@ def _refuse_ambiguous_names(served: list[ServedWorkflow]) -> None:
             raise NotServable(
                 entry.path,
                 f"and {other.path!r} are different graphs with the same name {entry.workflow.name!r}, so a thread "
-                f"could not be matched to its workflow. Rename one: {_how_to_name(entry)}.",
+                f"could not be matched to its workflow. Rename one: {_HOW_TO_NAME[entry.kind]}.",
             )
-
-
-def _how_to_name(served: ServedWorkflow) -> str:
-    return {
-        "workflow": "WorkflowBuilder(name='...')",
-        "function": "@workflow(name='...')",
-        "agent_workflow": ".with_name('...')",
-        "agent": "the agent's own `name`",
-    }[served.kind]

@@ -42,8 +42,6 @@ class _Uvicorn(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: ServerApp) -> None:
         super().__init__(config)
         self._app = app
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._exiting: asyncio.Task[None] | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -59,20 +57,11 @@ class _Uvicorn(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        service, loop = self._app.service, self._loop
-        if service.runs.is_stopping or loop is None:
+        service = self._app.service
+        if service.runs.is_stopping or not self.started:
             super().handle_exit(sig, frame)
         else:
-            service.begin_stopping()
-            loop.call_soon_threadsafe(self._exit_when_stopped)
-
-    def _exit_when_stopped(self) -> None:
-        self._exiting = asyncio.get_running_loop().create_task(self._app.service.wait_stopped())
-        self._exiting.add_done_callback(lambda _: setattr(self, "should_exit", True))
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
+            service.begin_stopping(lambda _: setattr(self, "should_exit", True))
 
 
 def _hide_socket_paths(record: logging.LogRecord) -> bool:

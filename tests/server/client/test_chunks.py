@@ -11,8 +11,8 @@ from perdure.agents import AgentResponse, AgentResponseUpdate, Content, Message
 from perdure.client.turns import decode_chunk
 from perdure.events import WorkflowEvent
 from perdure.server.auth.principal import Space
+from perdure.server.threads.as_json import output_messages, with_ids
 from perdure.server.threads.hub import StreamedEvent
-from perdure.server.threads.messages import output_messages, with_run_ids
 from perdure.server.threads.turns import chunks_of_event
 
 MESSAGES = [
@@ -44,7 +44,7 @@ DATA: list[Any] = [
 @pytest.mark.parametrize("data", DATA, ids=lambda value: type(value).__name__)
 def test_client_reads_every_message_of_an_output(data: Any) -> None:
     event = WorkflowEvent("output", data, executor_id="one", seq=5, thread_id="t", run_id="run-1")
-    messages = with_run_ids(output_messages(event), "run-1-out")
+    messages = with_ids(output_messages(event), "run-1-out")
     parts = chunks_of_event("t", StreamedEvent(event, Space(), 4, hides=False), messages)
     chunks = [decode_chunk(seq, msgspec.json.decode(msgspec.json.encode(body))) for seq, body in parts]
     assert [chunk.message and chunk.message.message_id for chunk in chunks] == [part.message_id for part in messages]

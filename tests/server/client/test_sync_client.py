@@ -96,7 +96,7 @@ def test_interrupt_ends_the_wait_between_two_attempts() -> None:
 
 
 def open_connections(client: SyncClient) -> int:
-    transport = client._client._connection.io._http._transport  # type: ignore[attr-defined]  # private parts of httpx
+    transport: Any = client._client._connection.io._http._transport  # private parts of httpx
     return len(transport._pool.connections)
 
 

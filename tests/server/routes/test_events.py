@@ -9,7 +9,6 @@ import pytest
 from tests.server.routes.calling import Event, called, error_of, turn
 from tests.server.routes.flows import gates
 
-from perdure.server.http import responses
 from perdure.server.threads import hub
 
 
@@ -156,7 +155,7 @@ async def test_cursor_before_the_pruned_events_gets_410() -> None:
 
 
 async def test_idle_stream_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(responses, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(hub, "HEARTBEAT_SECONDS", 0.01)
     async with called("counting") as app:
         await app.invoke("a b", "t")
         last = await last_id(app)

@@ -99,7 +99,6 @@ async def test_agent_becomes_a_workflow_that_answers(tmp_path: Path, shelf: Any)
     assert entry is not None
     result = await entry.workflow.run("hello", thread_id="t", checkpoint_storage=InMemoryCheckpointStorage())
     assert [response.text for response in result.get_outputs()] == ["hello"]
-    assert entry.source is shelf.app
 
 
 def test_workflow_document_is_read_from_the_project(tmp_path: Path, shelf: Any) -> None:

@@ -96,7 +96,13 @@ class KeyFile:
             return KeyFileContents((), None)
         except OSError as error:
             raise self._invalid(f"this file of API keys cannot be read: {error.strerror}.") from error
-        self._refuse_shared_file(status)
+        # A user with write access could add a key for any user.
+        if sys.platform != "win32" and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise self._invalid(
+                f"other users may write to this file of API keys (mode {stat.S_IMODE(status.st_mode):04o}), so they "
+                f"could add keys. Remove that permission (chmod 600 {self.path}) and check that all keys are yours: "
+                "`perdure keys list`."
+            )
         return KeyFileContents(self._decode(content), _signature(status))
 
     def is_open_to_others(self) -> bool:
@@ -114,15 +120,6 @@ class KeyFile:
         with self._lock():
             before = self.read()
             self._write(change(before.keys), before.signature)
-
-    def _refuse_shared_file(self, status: os.stat_result) -> None:
-        # A user with write access could add a key for any user.
-        if sys.platform != "win32" and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise self._invalid(
-                f"other users may write to this file of API keys (mode {stat.S_IMODE(status.st_mode):04o}), so they "
-                f"could add keys. Remove that permission (chmod 600 {self.path}) and check that all keys are yours: "
-                "`perdure keys list`."
-            )
 
     def _decode(self, content: bytes) -> tuple[StoredKey, ...]:
         try:
@@ -235,11 +232,8 @@ def make_key(
     name: str | None = None,
 ) -> NewKey:
     """A new key of this user with a secret of 32 random bytes. Nothing is written."""
-    key_id, secret, salt = (
-        secrets.token_hex(ID_BYTES),
-        secrets.token_urlsafe(SECRET_BYTES),
-        secrets.token_hex(SALT_BYTES),
-    )
+    key_id, salt = secrets.token_hex(ID_BYTES), secrets.token_hex(SALT_BYTES)
+    secret = secrets.token_urlsafe(SECRET_BYTES)
     stored = StoredKey(
         id=key_id,
         user=user,
@@ -290,7 +284,9 @@ class ApiKeys:
             raise NotAuthenticated(NOT_VALID)
         if stored.expires is not None and stored.expires <= self._clock.now():
             raise NotAuthenticated("The API key has expired.")
-        return _principal(stored)
+        scopes = None if stored.scopes is None else frozenset(stored.scopes)
+        label = {} if stored.name is None else {"key_name": stored.name}
+        return Principal(stored.user, stored.roles, scopes, {"key_id": stored.id, **label})
 
     def _reload_if_changed(self) -> None:
         """Raises AuthUnavailable while the file is unusable: keys read earlier may be revoked by now."""
@@ -299,7 +295,13 @@ class ApiKeys:
             if signature != self._signature:
                 self._read()
         except (PerdureError, OSError) as problem:
-            self._log_once(problem)
+            try:
+                state = self._file.signature()
+            except OSError:
+                state = Signature(0, 0, 0, 0)
+            if state != self._warned_of:  # once for each version of the file, not with each request
+                self._warned_of = state
+                logger.error("no valid API keys: all requests will be refused: %s", problem)
             raise AuthUnavailable from None
 
     def _read(self) -> None:
@@ -312,22 +314,6 @@ class ApiKeys:
                 self._file.path,
                 self._file.path,
             )
-
-    def _log_once(self, problem: Exception) -> None:
-        """Log once for each version of the file, not with each request."""
-        try:
-            state = self._file.signature()
-        except OSError:
-            state = Signature(0, 0, 0, 0)
-        if state != self._warned_of:
-            self._warned_of = state
-            logger.error("no valid API keys: all requests will be refused: %s", problem)
-
-
-def _principal(stored: StoredKey) -> Principal:
-    scopes = None if stored.scopes is None else frozenset(stored.scopes)
-    label = {} if stored.name is None else {"key_name": stored.name}
-    return Principal(stored.user, stored.roles, scopes, {"key_id": stored.id, **label})
 
 
 def revoke_key(keys: tuple[StoredKey, ...], key_id: str, at: datetime) -> tuple[StoredKey, ...]:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+
 from perdure.errors import did_you_mean
 from perdure.log import get_logger
 from perdure.server.auth.principal import (
@@ -50,9 +52,6 @@ class CustomAuthenticator:
                 raise NotAuthenticated(REJECTED) from None
             logger.error("%s failed: %s at %s", self._path, type(error).__name__, place_of(error))
             raise AuthUnavailable from None
-        return self._principal(answer)
-
-    def _principal(self, answer: object) -> Principal:
         if answer is None:
             raise NotAuthenticated(REJECTED)
         try:
@@ -64,22 +63,17 @@ class CustomAuthenticator:
 
 def principal_of(answer: object) -> Principal:
     """The answer as a Principal. Raises ValueError with a message that contains no value."""
-    user_id: object
-    roles: object
-    scopes: object
-    claims: Mapping[str, Any]
-    if isinstance(answer, Principal):
-        user_id, roles, scopes, claims = answer.user_id, answer.roles, answer.scopes, answer.claims
-    elif isinstance(answer, Mapping):
-        user_id, roles, scopes = answer.get("user_id"), answer.get("roles"), answer.get("scopes")
-        claims = {str(key): value for key, value in answer.items() if key not in _OWN_KEYS}
-    else:
+    fields = msgspec.structs.asdict(answer) if isinstance(answer, Principal) else answer
+    if not isinstance(fields, Mapping):
         raise ValueError(f"expected a Principal, a dict with user_id, or None, got a {type(answer).__name__}")
+    user_id = fields.get("user_id")
     if type(user_id) is int:
         user_id = str(user_id)  # a database id
     if not is_user_id(user_id):
         raise ValueError("user_id must be a text of 1 to 255 characters")
-    return Principal(user_id, read_texts(roles, "roles") or (), scopes_of(scopes), claims)
+    claims: Mapping[str, Any] = {str(key): value for key, value in fields.items() if key not in _OWN_KEYS}
+    claims = answer.claims if isinstance(answer, Principal) else claims
+    return Principal(user_id, read_texts(fields.get("roles"), "roles") or (), scopes_of(fields.get("scopes")), claims)
 
 
 def scopes_of(value: object) -> frozenset[str] | None:

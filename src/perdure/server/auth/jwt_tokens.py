@@ -150,7 +150,18 @@ def weakness_of(secret: str) -> str | None:
 def _key(config: AuthConfig, environ: Mapping[str, str], folder: Path) -> Any:
     variable, algorithm = config.secret_env, config.algorithm
     value = _read_variable(config, environ)
-    pem = value.replace("\\n", "\n") if value.startswith("-----BEGIN") else _read(variable, folder, value)
+    if value.startswith("-----BEGIN"):
+        pem = value.replace("\\n", "\n")
+    else:
+        try:
+            pem = (folder / value).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            # Without the value: it may be a secret that was meant for another algorithm.
+            raise invalid(
+                variable,
+                f"this is neither a public key in PEM nor the path of a readable file ({type(error).__name__}). "
+                "Relative paths begin in the project folder.",
+            ) from None
     if "PRIVATE KEY" in pem:
         raise invalid(
             variable,
@@ -170,15 +181,3 @@ def _key(config: AuthConfig, environ: Mapping[str, str], folder: Path) -> Any:
     if getattr(key, "key_size", SHORTEST_RSA_BITS) < SHORTEST_RSA_BITS and algorithm == "RS256":
         raise invalid(variable, f"the key has {key.key_size} bits, but RS256 needs at least {SHORTEST_RSA_BITS}.")
     return key
-
-
-def _read(variable: str, folder: Path, path: str) -> str:
-    try:
-        return (folder / path).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        # Without the value: it may be a secret that was meant for another algorithm.
-        raise invalid(
-            variable,
-            f"this is neither a public key in PEM nor the path of a readable file ({type(error).__name__}). Relative "
-            "paths begin in the project folder.",
-        ) from None

@@ -109,8 +109,7 @@ GRANTABLE = (*SCOPES, EVERYTHING, *dict.fromkeys(f"{scope.partition(':')[0]}:*" 
 
 def covers(granted: Iterable[str], scope: str) -> bool:
     """Whether the granted scopes include this one, directly or by a wildcard."""
-    held = granted if isinstance(granted, frozenset) else frozenset(granted)
-    return scope in held or EVERYTHING in held or f"{scope.partition(':')[0]}:*" in held
+    return not {scope, EVERYTHING, f"{scope.partition(':')[0]}:*"}.isdisjoint(granted)
 
 
 def check_scopes(scopes: Iterable[str], where: str) -> None:
@@ -177,9 +176,6 @@ class Space(msgspec.Struct, frozen=True):
 
     def public_id(self, stored_id: str) -> str:
         return stored_id.removeprefix(self.prefix)
-
-    def holds(self, stored_id: str) -> bool:
-        return stored_id.startswith(self.prefix)
 
     def with_public_ids(self, sentence: str) -> str:
         """Replace stored ids in quotes by public ids."""

@@ -96,8 +96,7 @@ def translate(tree: Mapping[str, Any], reader: ConfigReader) -> dict[str, Any]:
 
 def _merge(whole: dict[str, Any], key: str, value: Any) -> None:
     inner = whole.get(key)
-    both = isinstance(inner, dict) and isinstance(value, Mapping)
-    whole[key] = {**inner, **value} if isinstance(inner, dict) and both else value
+    whole[key] = {**inner, **value} if isinstance(inner, dict) and isinstance(value, Mapping) else value
 
 
 # ---------------------------------------------------------------- rate limits

@@ -16,8 +16,8 @@ from perdure.errors import did_you_mean
 from perdure.log import get_logger
 from perdure.server.config import agentflow as agentflow_file
 from perdure.server.config.reading import ConfigReader, check, config_fields, expand_shorthand
-from perdure.server.config.schema import ConfigPart, ConfigProblem, InvalidConfig, ServerConfig
-from perdure.tree_reader import bare, choices_of, is_struct
+from perdure.server.config.schema import ConfigPart, ConfigProblem, InvalidConfig, ServerConfig, invalid
+from perdure.tree_reader import INVALID, bare, choices_of, is_struct
 
 PREFIX = "PERDURE_"
 NAMES = ("perdure.json", "perdure.toml")
@@ -63,7 +63,13 @@ def read_config(
         home = Path(folder or ".").absolute()
         file = find_file(home)
         if file is None and not any(environ.get(name) for name in VARIABLES_INSTEAD_OF_A_FILE):
-            raise InvalidConfig([ConfigProblem(None, "", _describe_missing_file(home))])
+            if not home.is_dir():
+                raise invalid("", f"Folder {str(home)!r} does not exist.")
+            raise invalid(
+                "",
+                f"No {' or '.join(NAMES)} in {str(home)!r}. `perdure init` creates a project that works; --config "
+                "names another file.",
+            )
     else:
         file = Path(path).absolute()
         home = file.parent if folder is None else Path(folder).absolute()
@@ -85,16 +91,16 @@ def config_from(
 def _read_tree(
     tree: dict[str, Any], file: Path | None, home: Path, environ: MutableMapping[str, str], reader: ConfigReader
 ) -> ServerConfig:
-    list_variables = _load_variables(tree, home, environ, reader)
-    tree = expand_references(tree, list_variables, reader)
+    variables = _load_variables(tree, home, environ, reader)
+    tree = expand_references(tree, variables, reader)
     if file is not None and "agentflow" in file.name:
         tree = agentflow_file.translate(tree, reader)
-    tree = apply_variables(expand_shorthand(tree, reader), list_variables, reader)
+    tree = apply_variables(expand_shorthand(tree, reader), variables, reader)
     config: ServerConfig = msgspec.structs.replace(reader.read_struct(ServerConfig, tree, ""), folder=str(home))
     check(config, reader)
     if reader.problems:
         raise InvalidConfig(reader.problems)
-    environ.update({name: value for name, value in list_variables.items() if name not in environ})
+    environ.update({name: value for name, value in variables.items() if name not in environ})
     return config
 
 
@@ -102,21 +108,9 @@ def find_file(folder: Path) -> Path | None:
     """The configuration file of a folder. Raises InvalidConfig if there are several."""
     ours = [name for name in NAMES if (folder / name).is_file()]
     if len(ours) > 1:
-        names = " and ".join(ours)
-        raise InvalidConfig(
-            [ConfigProblem(None, "", f"{names} are both in {folder}. Keep one of them, or use --config.")]
-        )
+        raise invalid("", f"{' and '.join(ours)} are both in {folder}. Keep one of them, or use --config.")
     theirs = [name for name in agentflow_file.NAMES if (folder / name).is_file()]
     return next((folder / name for name in (*ours, *theirs)), None)
-
-
-def _describe_missing_file(folder: Path) -> str:
-    if not folder.is_dir():
-        return f"Folder {str(folder)!r} does not exist."
-    return (
-        f"No {' or '.join(NAMES)} in {str(folder)!r}. `perdure init` creates a project that works; --config names "
-        "another file."
-    )
 
 
 # ---------------------------------------------------------------- the file
@@ -225,29 +219,34 @@ def apply_variables(tree: Mapping[str, Any], environ: Mapping[str, str], reader:
         if not text:
             continue
         reader.variables[".".join(path)] = name
-        is_read, value = _value_of(text, path, hint, reader)
-        if is_read:
+        value = _value_of(text, path, hint, reader)
+        if value is not INVALID:
             _set_key(whole, path, value)
             if len(path) == 1:
                 whole = expand_shorthand(whole, reader)
-    _warn_about_unknown_variables(environ, names, reader)
+    known = [*names, *OTHER_VARIABLES]
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and not name.startswith(_TEST_PREFIXES) and name not in known:
+            reader.warnings.append(
+                f"The environment variable {name} sets no key of the server{did_you_mean(name, known)}."
+            )
     return whole
 
 
-def _value_of(text: str, path: tuple[str, ...], hint: Any, reader: ConfigReader) -> tuple[bool, Any]:
+def _value_of(text: str, path: tuple[str, ...], hint: Any, reader: ConfigReader) -> Any:
+    """INVALID for a value that was reported."""
     expected, (_, may_be_null) = bare(hint), choices_of(hint)
     if text == "null" and (may_be_null or is_struct(expected)):
-        return True, None
+        return None
     if expected is str or get_origin(expected) is Literal:
-        return True, text
+        return text
     try:
-        return True, json.loads(text)
+        return json.loads(text)
     except ValueError:
         if expected in (int, float, bool) or path in (("auth",), ("authorization",)):
-            return True, text  # a short form, or reported with the other keys
+            return text  # a short form, or reported with the other keys
         example = '["a", "b"]' if get_origin(expected) is tuple else '{"name": "value"}'
-        reader.report_expected(".".join(path), f"{reader.describe(hint)} as JSON, such as {example}", text)
-        return False, None
+        return reader.report_expected(".".join(path), f"{reader.describe(hint)} as JSON, such as {example}", text)
 
 
 def _set_key(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
@@ -257,18 +256,6 @@ def _set_key(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
         tree[part] = dict(inner) if isinstance(inner, Mapping) else {}
         tree = tree[part]
     tree[key] = value
-
-
-def _warn_about_unknown_variables(environ: Mapping[str, str], names: list[str], reader: ConfigReader) -> None:
-    for name in sorted(environ):
-        if (
-            name.startswith(PREFIX)
-            and name not in names
-            and name not in OTHER_VARIABLES
-            and not name.startswith(_TEST_PREFIXES)
-        ):
-            guess = did_you_mean(name, [*names, *OTHER_VARIABLES])
-            reader.warnings.append(f"The environment variable {name} sets no key of the server{guess}.")
 
 
 # ---------------------------------------------------------------- ${NAME}
@@ -294,8 +281,7 @@ def expand_references(tree: Any, environ: Mapping[str, str], reader: ConfigReade
         if not _NAME.fullmatch(name):
             reader.report(path, f"'${{{name}}}' is not an environment variable: expected letters, digits and '_'.")
         elif name not in environ:
-            guess = did_you_mean(name, environ)
-            reader.report(path, f"the environment variable {name} is not set{guess}.")
+            reader.report(path, f"the environment variable {name} is not set{did_you_mean(name, environ)}.")
         return environ.get(name, "")
 
     return _REFERENCE.sub(value_of, tree)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from html import escape
 from importlib.metadata import version
@@ -18,6 +18,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Server
 
 from perdure.errors import PerdureError
+from perdure.server.config.files import config_from, load_config
 from perdure.server.config.schema import ServerConfig
 from perdure.server.factory import make_service
 from perdure.server.http import graph, runs, threads
@@ -58,7 +59,7 @@ _NOT_READY = {503: ResponseSpec(Reply, description="A dependency is not availabl
 
 @get("/readyz", **route_options("public", "Operations", "Readiness: the storage can be reached", also=_NOT_READY))
 async def readyz(request: OwnRequest) -> Response[Reply]:
-    checks = dict(await request.service.readiness())
+    checks = dict(await request.visit.service.readiness())
     # Redis is optional: without it the server is slower but works.
     is_ready = all(verdict == "ok" for name, verdict in checks.items() if name != "redis")
     body = Readiness(is_ready, checks)
@@ -67,7 +68,7 @@ async def readyz(request: OwnRequest) -> Response[Reply]:
 
 @get("/metrics", media_type="text/plain", **route_options("metrics:read", "Operations", "Metrics in Prometheus format"))
 async def metrics(request: OwnRequest) -> Response[str]:
-    text = request.service.metrics.render()
+    text = request.visit.service.metrics.render()
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")  # type: ignore[arg-type]  # encoded
 
 
@@ -82,18 +83,12 @@ def create_app(
     Raises InvalidConfig, NotImportable or NotServable.
     """
     if service is None:
-        service = make_service(_load(config))
+        if isinstance(config, Mapping):
+            config = config_from(config)
+        elif not isinstance(config, ServerConfig):
+            config = load_config(config)
+        service = make_service(config)
     return ServerApp(service, make_routes(service))
-
-
-def _load(config: Any) -> ServerConfig:
-    from perdure.server.config.files import config_from, load_config
-
-    if isinstance(config, ServerConfig):
-        return config
-    if isinstance(config, Mapping):
-        return config_from(config)
-    return load_config(None if config is None else os.fspath(config))
 
 
 def make_routes(service: Service) -> Litestar:
@@ -152,7 +147,7 @@ def openapi_document(root_path: str = "") -> dict[str, Any]:
 
 @get("/openapi.json", opt={"scope": "public"}, include_in_schema=False)
 async def openapi_json(request: OwnRequest) -> Response[Any]:
-    root_path = request.scope.get("root_path") or request.service.config.root_path
+    root_path = request.scope.get("root_path") or request.visit.service.config.root_path
     return Response(openapi_document(root_path), media_type="application/json")
 
 
@@ -191,24 +186,24 @@ def page(document: dict[str, Any]) -> str:
 
 def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
     parameters = [
-        f"<tr><td><code>{escape(entry['name'])}</code></td><td>{escape(entry['in'])}</td>"
-        f"<td>{escape(entry.get('description', ''))}</td></tr>"
-        for entry in operation.get("parameters", ())
+        (entry["name"], entry["in"], entry.get("description", "")) for entry in operation.get("parameters", ())
     ]
-    responses = [
-        f"<tr><td><code>{escape(status)}</code></td><td>{escape(entry.get('description', ''))}</td></tr>"
-        for status, entry in operation.get("responses", {}).items()
-    ]
-    body = operation.get("requestBody")
-    schema = "" if body is None else f"<p>Body: <code>{escape(_schema_name(body))}</code></p>"
+    responses = [(status, entry.get("description", "")) for status, entry in operation.get("responses", {}).items()]
+    body = ""
+    if "requestBody" in operation:
+        [content] = operation["requestBody"]["content"].values()
+        name = str(content["schema"].get("$ref", content["schema"].get("type", "any"))).rsplit("/", 1)[-1]
+        body = f"<p>Body: <code>{escape(name)}</code></p>"
     return (
         f'<details><summary><span class="method">{method.upper()}</span> <code>{escape(path)}</code> '
-        f"{escape(operation.get('summary', ''))}</summary>"
-        f"{schema}<table>{''.join(parameters)}</table><table>{''.join(responses)}</table></details>"
+        f"{escape(operation.get('summary', ''))}</summary>{body}{_table(parameters)}{_table(responses)}</details>"
     )
 
 
-def _schema_name(body: dict[str, Any]) -> str:
-    content: dict[str, Any] = next(iter(body.get("content", {}).values()), {})
-    schema = content.get("schema", {})
-    return str(schema.get("$ref", schema.get("type", "any"))).rsplit("/", 1)[-1]
+def _table(rows: Iterable[tuple[str, ...]]) -> str:
+    """A table whose first column is code."""
+    parts = "".join(
+        f"<tr><td><code>{escape(name)}</code></td>{''.join(f'<td>{escape(text)}</td>' for text in texts)}</tr>"
+        for name, *texts in rows
+    )
+    return f"<table>{parts}</table>"

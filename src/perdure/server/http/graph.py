@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, Union
 
 import msgspec
 from litestar import Response, WebSocket, get, post, websocket
@@ -21,11 +22,12 @@ from perdure.agents.tools import Tool
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import PerdureError
 from perdure.log import get_logger
-from perdure.server.http.middleware import OwnRequest, Visit, visit_of
-from perdure.server.http.responses import Reply, agentflow_options, event_stream, reply, route_options
+from perdure.server.http.middleware import BEARER, STREAM, OwnRequest, Visit, visit_of
+from perdure.server.http.responses import Reply, agentflow_options, reply, route_options
 from perdure.server.problems import HttpProblem, problem_of
-from perdure.server.threads.to_json import schema_of, schema_of_any
-from perdure.server.threads.turns import InvokeBody, InvokedTurn, TurnStream
+from perdure.server.threads.as_json import schema_of
+from perdure.server.threads.hub import stream_frames
+from perdure.server.threads.turns import InvokeBody, InvokedTurn, to_frames, turn_chunks
 from perdure.workflows.workflow import Workflow
 
 logger = get_logger("server")
@@ -35,12 +37,14 @@ read_options = partial(agentflow_options, "graph:read", "Graph")
 
 @get("/v1/graph", **read_options("Get the default workflow as a graph"))
 async def graph(request: OwnRequest) -> Response[Reply]:
-    return reply(request, graph_to_client(request.service.workflow(None), request.service.storage))
+    return reply(request, graph_to_client(request.visit.service.workflow(None), request.visit.service.storage))
 
 
 @get("/v1/graph/tools", **read_options("List the tools of its agents"))
 async def tools(request: OwnRequest) -> Response[Reply]:
-    return reply(request, tools_to_client(request.service.workflow(None)))
+    executors = request.visit.service.workflow(None).executors.values()
+    agents = [executor for executor in executors if isinstance(executor, AgentExecutor)]
+    return reply(request, {"nodes": [{"node": agent.id, "tools": _tools(agent.agent)} for agent in agents]})
 
 
 @get("/v1/graph:StateSchema", **read_options("Get the schema of a state"))
@@ -54,7 +58,7 @@ async def state_schema(request: OwnRequest) -> Response[Reply]:
 )
 async def invoke(data: JSONBody[InvokeBody], request: OwnRequest) -> Response[Reply]:
     turn = InvokedTurn(request.threads, data)
-    await request.require_scope("graph:invoke", turn.thread_id)
+    await request.visit.require_scope("graph:invoke", turn.thread_id)
     return reply(request, await turn.invoke())
 
 
@@ -65,13 +69,14 @@ async def invoke(data: JSONBody[InvokeBody], request: OwnRequest) -> Response[Re
 )
 async def stream(data: JSONBody[InvokeBody], request: OwnRequest) -> Stream:
     turn = InvokedTurn(request.threads, data)
-    await request.require_scope("graph:stream", turn.thread_id)
-    service = request.service
+    await request.visit.require_scope("graph:stream", turn.thread_id)
+    service = request.visit.service
     async with AsyncExitStack() as stack:
         stack.enter_context(service.stream_slot())
         follower = await stack.enter_async_context(turn.follow())
         served = await turn.begin(stream=True)
-        return event_stream(service, TurnStream(turn, served, follower).next_frames, follower, stack.pop_all())
+        chunks = turn_chunks(turn, served, follower)
+        return Stream(stream_frames(chunks, to_frames, follower, service.stopping, stack.pop_all()), **STREAM)
 
 
 class StopBody(msgspec.Struct, frozen=True):
@@ -82,7 +87,7 @@ class StopBody(msgspec.Struct, frozen=True):
 @post("/v1/graph/stop", **agentflow_options("graph:stop", "Graph", "Stop the run of a thread", 404))
 async def stop(data: JSONBody[StopBody], request: OwnRequest) -> Response[Reply]:
     threads = request.threads
-    await request.require_scope("graph:stop", data.thread_id)
+    await request.visit.require_scope("graph:stop", data.thread_id)
     info, workflow = await threads.workflow(data.thread_id)
     was_running = await workflow.cancel(info.thread_id, checkpoint_storage=threads.storage)
     body: dict[str, Any] = {"ok": True, "running": was_running}
@@ -150,14 +155,6 @@ def graph_to_client(workflow: Workflow, storage: StoreCheckpointStorage) -> dict
     }
 
 
-def tools_to_client(workflow: Workflow) -> dict[str, Any]:
-    """The tools of each agent, by node."""
-    agents = (
-        (node, executor.agent) for node, executor in workflow.executors.items() if isinstance(executor, AgentExecutor)
-    )
-    return {"nodes": [{"node": node, "tools": _tools(agent)} for node, agent in agents]}
-
-
 def _tools(agent: Any) -> list[dict[str, Any]]:
     tools = getattr(agent, "tools", None)
     entries: list[Any] = list(tools.values()) if isinstance(tools, Mapping) else list(tools or ())
@@ -202,19 +199,28 @@ def workflow_to_json(name: str, workflow: Workflow, *, is_default: bool) -> dict
 
 @get("/v1/workflows", **workflow_options("List workflows"))
 async def list_workflows(request: OwnRequest) -> Response[Reply]:
-    registry = request.service.registry
-    bodies = [
-        workflow_to_json(served.name, served.workflow, is_default=served is registry.default)
-        for served in registry.values()
-    ]
+    registry = request.visit.service.registry
+    default = registry.default
+    bodies = [workflow_to_json(each.name, each.workflow, is_default=each is default) for each in registry.values()]
     return reply(request, {"workflows": bodies})
+
+
+def schema_of_any(annotations: Iterable[Any]) -> dict[str, Any]:
+    """The JSON Schema of a union of these types."""
+    kinds = [kind for kind in annotations if kind is not NoneType]
+    if not kinds:
+        return {}
+    if together := schema_of(Union[tuple(kinds)]):  # noqa: UP007  # a union of types known only now
+        return together
+    each = [schema for kind in kinds if (schema := schema_of(kind))]
+    return {"anyOf": each} if len(each) == len(kinds) else {}
 
 
 @get("/v1/workflows/{name:str}", **workflow_options("Get a workflow with its schemas", 404))
 async def get_workflow(name: FromPath[str], request: OwnRequest) -> Response[Reply]:
-    workflow = request.service.workflow(name)
-    is_default = request.service.registry.default is not None and request.service.registry.default.workflow is workflow
-    body = workflow_to_json(name, workflow, is_default=is_default)
+    service = request.visit.service
+    workflow, default = service.workflow(name), service.registry.default
+    body = workflow_to_json(name, workflow, is_default=default is not None and default.workflow is workflow)
     body["input_schema"] = schema_of_any(workflow.input_types)
     body["output_schema"] = schema_of_any(workflow.output_types)
     body["mermaid"] = workflow.to_mermaid()
@@ -225,7 +231,7 @@ async def get_workflow(name: FromPath[str], request: OwnRequest) -> Response[Rep
     "/v1/workflows/{name:str}/graph.svg", media_type="image/svg+xml", **workflow_options("Draw a workflow as SVG", 404)
 )
 async def drawing(name: FromPath[str], request: OwnRequest) -> Response[str]:
-    return Response(request.service.workflow(name).to_svg(), media_type="image/svg+xml")
+    return Response(request.visit.service.workflow(name).to_svg(), media_type="image/svg+xml")
 
 
 # ---------------------------------------------------------------- the socket
@@ -245,11 +251,9 @@ class FrameBody(InvokeBody, frozen=True):
 @websocket("/v1/graph/ws", opt={"scope": "graph:stream", "agentflow": True})
 async def graph_socket(socket: WebSocket[Any, Any, Any]) -> None:
     visit = visit_of(socket.scope)
-    offered = socket.headers.get("sec-websocket-protocol", "")
-    protocol = next((name.strip() for name in offered.split(",") if name.strip() == "agentflow-bearer"), None)
     try:
         await visit.require_scope("graph:stream", None)
-        await socket.accept(subprotocols=protocol)
+        await socket.accept(subprotocols=BEARER if BEARER in visit.protocols else None)
         with visit.service.stream_slot():
             while (text := await _receive(socket, visit)) is not None:
                 await _turn(socket, visit, text)
@@ -278,22 +282,19 @@ async def _receive(socket: WebSocket[Any, Any, Any], visit: Visit) -> Any:
 async def _turn(socket: WebSocket[Any, Any, Any], visit: Visit, text: Any) -> None:
     """Run one turn. A rejected frame gets an error reply, and the socket stays open."""
     try:
-        await visit.service.count_turn(visit.limit_key)
+        await visit.count_request()
         turn = InvokedTurn(visit.threads, _body(text))
         await visit.require_scope("graph:stream", turn.thread_id)
-        async with turn.follow() as follower:
-            chunks = TurnStream(turn, await turn.begin(stream=True), follower)
-            visit.service.stop_hooks.add(follower.wake)
-            try:
-                while (parts := await chunks.next()) is not None:
-                    for _, body in parts:
-                        await _send(socket, body)
-                    if visit.service.stopping.is_set():
-                        closing = {"status": "closing", "cursor": follower.cursor}
-                        await _send(socket, turn.chunk("updates", data=closing))
-                        return
-            finally:
-                visit.service.stop_hooks.discard(follower.wake)
+        async with turn.follow() as follower, AsyncExitStack() as stack:
+            served = await turn.begin(stream=True)
+            chunks = await stack.enter_async_context(aclosing(turn_chunks(turn, served, follower)))
+            async for parts in chunks:
+                for _, body in parts:
+                    await _send(socket, body)
+                if visit.service.stopping.is_set():
+                    closing = {"status": "closing", "cursor": follower.cursor}
+                    await _send(socket, turn.chunk("updates", data=closing))
+                    return
     except PerdureError as error:
         problem = problem_of(error)
         if problem is None:

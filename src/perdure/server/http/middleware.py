@@ -17,7 +17,15 @@ from perdure.engine import tracing
 from perdure.errors import PerdureError
 from perdure.log import get_logger
 from perdure.names import random_digits
-from perdure.server.auth.principal import ANYBODY, AuthUnavailable, Credentials, NotAuthenticated, Principal, Space
+from perdure.server.auth.principal import (
+    ANYBODY,
+    AuthUnavailable,
+    Credentials,
+    NotAuthenticated,
+    Principal,
+    Space,
+    space_of,
+)
 from perdure.server.problems import HttpProblem, error_body, problem_of, too_often
 from perdure.server.rate_limit import client_address, limit_key
 from perdure.server.service import Service
@@ -38,10 +46,15 @@ SECURITY_HEADERS = [
 ]
 EXPOSED = ["X-Request-Id", "X-Run-Id", "Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]
 """Headers that allowed pages of other origins may read."""
+STREAM: dict[str, Any] = {
+    "media_type": "text/event-stream",
+    "headers": {"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+}
+"""Proxies neither cache nor buffer a stream of events."""
 _EXEMPT = frozenset({"/ping", "/healthz", "/readyz"})
 """Paths without a rate limit: an orchestrator would restart a healthy server after a 429."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_BEARER = "agentflow-bearer"
+BEARER = "agentflow-bearer"
 
 
 class Visit:
@@ -55,8 +68,15 @@ class Visit:
         self.service = service
         self.kind: str = scope["type"]
         self.method: str = scope.get("method", "GET")
-        self.headers = _headers(scope)
-        self.path = _path(scope)
+        self.headers: dict[str, str] = {}
+        """By name in lower case; repeated headers are joined with commas, as proxies do."""
+        for name, value in scope["headers"]:
+            key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+            self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+        root = scope.get("root_path", "")
+        self.path: str = scope["path"]
+        if root and self.path.startswith(root):
+            self.path = self.path[len(root) :] or "/"
         self.peer: str | None = (scope.get("client") or (None,))[0]
         asked_id = self.headers.get("x-request-id", "")
         self.request_id = asked_id if _REQUEST_ID.fullmatch(asked_id) else random_digits() + random_digits()
@@ -81,10 +101,29 @@ class Visit:
         """The threads of the principal."""
         return Threads(self.service, self.space)
 
+    @property
+    def protocols(self) -> list[str]:
+        """The subprotocols that a socket offers."""
+        return [name.strip() for name in self.headers.get("sec-websocket-protocol", "").split(",")]
+
     async def require_scope(self, scope: str, thread_id: str | None) -> None:
         """Raises HttpProblem unless the principal has the scope for this thread, which a body or a query names."""
         if not await self.service.authorizer.may(self.principal, scope, thread_id):
             raise HttpProblem(403, "not_allowed", f"This needs the scope {scope!r}.")
+
+    async def count_request(self) -> None:
+        """Count a request, or a turn over a socket. Raises HttpProblem at the rate limit."""
+        limiter, limit = self.service.limiter, self.service.config.rate_limit
+        if limiter is None or limit is None or self.limit_key is None:
+            return
+        verdict = await limiter.take(self.limit_key)
+        self.limits = [
+            (b"x-ratelimit-limit", b"%d" % verdict.limit),
+            (b"x-ratelimit-remaining", b"%d" % verdict.remaining),
+            (b"x-ratelimit-reset", b"%d" % (verdict.seconds + 0.999)),
+        ]
+        if not verdict.is_allowed:
+            raise too_often(verdict.limit, limit.window, verdict.seconds)
 
     def has_begun(self) -> bool:
         """Whether the answer has."""
@@ -109,8 +148,8 @@ class Visit:
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))
             self._is_whole = not message.get("more_body", False)
-            if self._size > limits.max_request_bytes and not self.has_begun():
-                raise too_large(limits.max_request_bytes)
+            if not self.has_begun():
+                _check_size(self._size, limits.max_request_bytes)
         return message
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
@@ -143,7 +182,7 @@ class Visit:
         headers.append((b"access-control-expose-headers", ", ".join(EXPOSED).encode()))
         return [*headers, (b"access-control-allow-credentials", b"true")] if cors.allow_credentials else headers
 
-    def count(self, route: str) -> None:
+    def note_end(self, route: str) -> None:
         if self.kind == "http":
             seconds = time.perf_counter() - self._began
             self.service.metrics.request_ended(self.method, route, self._status, seconds)
@@ -162,15 +201,8 @@ class OwnRequest(Request[Any, Any, Any]):
         return visit_of(self.scope)
 
     @property
-    def service(self) -> Service:
-        return self.visit.service
-
-    @property
     def threads(self) -> Threads:
         return self.visit.threads
-
-    async def require_scope(self, scope: str, thread_id: str | None) -> None:
-        await self.visit.require_scope(scope, thread_id)
 
 
 async def authorize(request: Request[Any, Any, Any]) -> None:
@@ -220,7 +252,7 @@ class ServerApp:
             with nullcontext() if tracing.active is None else tracing.link_to_caller(visit.headers):
                 await self.routes(scope, visit.receive, visit.send)  # type: ignore[arg-type]  # the types of ASGI by another name
         finally:
-            visit.count(scope.get("path_template") or "none")
+            visit.note_end(scope.get("path_template") or "none")
 
     async def _live(self, receive: Any, send: Any) -> None:
         await receive()
@@ -242,14 +274,17 @@ class ServerApp:
         service = self.service
         _check_host(visit.headers, service)
         if visit.kind == "http":
-            _check_length(visit.headers, service.config.limits.max_request_bytes)
+            length = visit.headers.get("content-length", "0")
+            if not length.isascii() or not length.isdigit():
+                raise HttpProblem(400, "bad_request", "Content-Length must be a number.")
+            _check_size(int(length.lstrip("0")[:16] or 0), service.config.limits.max_request_bytes)
         if visit.path not in self._public and visit.method != "OPTIONS":
             try:
                 visit.principal = await self._authenticate(visit)
             except HttpProblem:  # failed authentication counts against the rate limit too
                 await self._count(visit)
                 raise
-            visit.space = service.space(visit.principal)
+            visit.space = space_of(visit.principal, isolates=service.authorizer.isolates_owners)
         await self._count(visit)
 
     async def _authenticate(self, visit: Visit) -> Principal:
@@ -267,25 +302,14 @@ class ServerApp:
             raise HttpProblem(503, error.code, str(error), headers={"Retry-After": "5"}) from None
         except PerdureError as error:
             logger.warning("authentication failed: %s", error)
-            problem = problem_of(error)
-            raise problem or HttpProblem(
-                503, "auth_unavailable", "Authentication is not available now. Try again later."
-            ) from None
+            raise problem_of(error) or HttpProblem(503, AuthUnavailable.code, str(AuthUnavailable())) from None
 
     async def _count(self, visit: Visit) -> None:
         limit = self.service.config.rate_limit
-        if self.service.limiter is None or limit is None or visit.path in (*_EXEMPT, *limit.exclude_paths):
-            return
-        address = client_address(visit.peer, visit.headers, limit.trusted_proxies)
-        visit.limit_key = limit_key(limit.by, address, visit.principal.user_id)
-        verdict = await self.service.limiter.take(visit.limit_key)
-        visit.limits = [
-            (b"x-ratelimit-limit", b"%d" % verdict.limit),
-            (b"x-ratelimit-remaining", b"%d" % verdict.remaining),
-            (b"x-ratelimit-reset", b"%d" % (verdict.seconds + 0.999)),
-        ]
-        if not verdict.is_allowed:
-            raise too_often(verdict.limit, limit.window, verdict.seconds)
+        if limit is not None and visit.path not in (*_EXEMPT, *limit.exclude_paths):
+            address = client_address(visit.peer, visit.headers, limit.trusted_proxies)
+            visit.limit_key = limit_key(limit.by, address, visit.principal.user_id)
+            await visit.count_request()
 
 
 def handlers_of(route: Any) -> list[Any]:
@@ -294,33 +318,10 @@ def handlers_of(route: Any) -> list[Any]:
     return [handler for handler in handlers if getattr(handler, "http_methods", None) != {"OPTIONS"}]
 
 
-def too_large(most: int) -> HttpProblem:
-    return HttpProblem(
-        413, "body_too_large", f"A request may have at most {most} bytes.", headers={"Connection": "close"}
-    )
-
-
-def _headers(scope: AsgiScope) -> dict[str, str]:
-    """Headers by lower-case name; repeated headers are joined with commas, as proxies do."""
-    headers: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    return headers
-
-
-def _path(scope: AsgiScope) -> str:
-    path: str = scope["path"]
-    root = scope.get("root_path", "")
-    return path[len(root) :] or "/" if root and path.startswith(root) else path
-
-
-def _check_length(headers: dict[str, str], most: int) -> None:
-    length = headers.get("content-length", "0")
-    if not length.isascii() or not length.isdigit():
-        raise HttpProblem(400, "bad_request", "Content-Length must be a number.")
-    if len(length) > 15 or int(length) > most:
-        raise too_large(most)
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        message = f"A request may have at most {most} bytes."
+        raise HttpProblem(413, "body_too_large", message, headers={"Connection": "close"})
 
 
 def _check_host(headers: dict[str, str], service: Service) -> None:
@@ -342,8 +343,6 @@ def _token(visit: Visit) -> str | None:
     kind, _, token = visit.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and token.strip():
         return token.strip()
-    if visit.kind == "websocket":
-        offered = [protocol.strip() for protocol in visit.headers.get("sec-websocket-protocol", "").split(",")]
-        if _BEARER in offered:
-            return next((protocol for protocol in offered if protocol and protocol != _BEARER), None)
+    if visit.kind == "websocket" and BEARER in visit.protocols:
+        return next((protocol for protocol in visit.protocols if protocol and protocol != BEARER), None)
     return None

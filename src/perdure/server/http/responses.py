@@ -1,14 +1,9 @@
-"""Responses: data, errors and event streams.
-
-Callers see errors that they can act on; other errors are logged under the request id. A stream has heartbeats, and a
-closing frame that holds the cursor.
-"""
+"""Responses: data, and errors. Callers see errors that they can act on; others are logged under the request id."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -22,9 +17,8 @@ from litestar.exceptions import (
     ValidationException,
 )
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.response import Stream
 
-from perdure.errors import CursorExpired, PerdureError
+from perdure.errors import PerdureError
 from perdure.log import get_logger
 from perdure.server.http.middleware import OwnRequest
 from perdure.server.problems import (
@@ -33,13 +27,10 @@ from perdure.server.problems import (
     HttpProblem,
     Metadata,
     StateConflictResponse,
-    conflict_body,
     encoder,
     error_body,
     problem_of,
 )
-from perdure.server.service import Service
-from perdure.server.threads.hub import Follower, frame
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -122,21 +113,16 @@ logger = get_logger("server")
 
 
 def answer_problem(request: OwnRequest, problem: HttpProblem) -> Response[bytes]:
-    visit = request.visit
-    public = HttpProblem(
-        problem.status,
-        problem.code,
-        visit.space.with_public_ids(problem.message),
-        details=tuple(Detail(visit.space.with_public_ids(detail.message), detail.field) for detail in problem.details),
-        headers=problem.headers,
-        thread_id=None if problem.thread_id is None else visit.space.public_id(problem.thread_id),
-        limit=problem.limit,
-        window_seconds=problem.window_seconds,
-    )
+    visit, to_public = request.visit, request.visit.space.with_public_ids
+    problem.message = to_public(problem.message)
+    problem.details = tuple(Detail(to_public(detail.message), detail.field) for detail in problem.details)
     handler: Any = request.scope.get("route_handler")  # missing where no route matched
-    is_agentflow = problem.status == 409 and handler is not None and handler.opt.get("agentflow")
-    body = conflict_body(public) if is_agentflow else error_body(visit.request_id, public)
-    return JsonResponse(body, public.status, public.headers)
+    if problem.status == 409 and handler is not None and handler.opt.get("agentflow"):
+        thread_id = None if problem.thread_id is None else visit.space.public_id(problem.thread_id)
+        body = encoder.encode(StateConflictResponse("state_conflict", problem.message, thread_id))
+    else:
+        body = error_body(visit.request_id, problem)
+    return JsonResponse(body, problem.status, problem.headers)
 
 
 def answer_perdure(request: OwnRequest, error: PerdureError) -> Response[bytes]:
@@ -174,79 +160,33 @@ def answer_http(request: OwnRequest, error: HTTPException) -> Response[bytes]:
         if isinstance(cause, HttpProblem):
             return answer_problem(request, cause)
         cause = cause.__cause__ or cause.__context__
+    text = error.detail
     if isinstance(error, ValidationException):
-        return answer_problem(request, _validation_problem(error))
-    if isinstance(error, NotFoundException):
-        return answer_problem(request, HttpProblem(404, "no_such_route", "No route has this path."))
-    if isinstance(error, MethodNotAllowedException):
-        headers = dict(error.headers or {})
-        return answer_problem(
-            request, HttpProblem(405, "no_such_method", "The path does not support this method.", headers=headers)
-        )
-    if isinstance(error, ClientException | SerializationException):
+        problem = _validation_problem(error)
+    elif isinstance(error, NotFoundException):
+        problem = HttpProblem(404, "no_such_route", "No route has this path.")
+    elif isinstance(error, MethodNotAllowedException):
+        sentence = "The path does not support this method."
+        problem = HttpProblem(405, "no_such_method", sentence, headers=dict(error.headers or {}))
+    elif isinstance(error, ClientException | SerializationException):
         status = getattr(error, "status_code", 400)
-        text = "The body is not valid JSON." if "JSON" in error.detail or status == 400 else error.detail
-        return answer_problem(request, HttpProblem(status, "bad_request", text, field="body"))
-    if error.status_code < 500:
-        return answer_problem(request, HttpProblem(error.status_code, "bad_request", error.detail))
-    return answer_unknown(request, error)
+        text = "The body is not valid JSON." if "JSON" in text or status == 400 else text
+        problem = HttpProblem(status, "bad_request", text, field="body")
+    elif error.status_code < 500:
+        problem = HttpProblem(error.status_code, "bad_request", text)
+    else:
+        return answer_unknown(request, error)
+    return answer_problem(request, problem)
 
 
 def _validation_problem(error: ValidationException) -> HttpProblem:
-    extra = error.extra if isinstance(error.extra, list) else []
-    if any(
-        isinstance(detail, dict) and detail.get("message") == "'data'" for detail in extra
-    ):  # Litestar's name for the body
+    extra = [detail for detail in error.extra if isinstance(detail, dict)] if isinstance(error.extra, list) else []
+    if any(detail.get("message") == "'data'" for detail in extra):  # Litestar's name for the body
         return HttpProblem(400, "bad_request", "The body is missing: send JSON.", field="body")
     details = tuple(
-        Detail(str(detail.get("message", "")), str(detail.get("key") or detail.get("source") or ""))
-        for detail in extra
-        if isinstance(detail, dict)
+        Detail(str(detail.get("message", "")), str(detail.get("key") or detail.get("source") or "")) for detail in extra
     )
     message = "; ".join(
         f"{detail.field}: {detail.message}" if detail.field else detail.message for detail in details[:5]
     )
-    return HttpProblem(422, "invalid_request", f"{message or 'The request is not valid.'}", details=details)
-
-
-HEARTBEAT_SECONDS = 15.0
-HEARTBEAT = b": \n\n"
-HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""Proxies neither cache nor buffer the stream."""
-
-NextFrames = Callable[[], Awaitable[bytes | None]]
-"""The next frames of a stream; empty where a heartbeat is due, None after the last."""
-
-
-def event_stream(service: Service, next_frames: NextFrames, follower: Follower, stack: AsyncExitStack) -> Stream:
-    """A response that closes the stack when the stream ends."""
-    content = _stream(service, next_frames, follower, stack)
-    return Stream(content, media_type="text/event-stream", headers=HEADERS)
-
-
-async def _stream(
-    service: Service, next_frames: NextFrames, follower: Follower, stack: AsyncExitStack
-) -> AsyncIterator[bytes]:
-    async with stack:
-        service.stop_hooks.add(follower.wake)
-        stack.callback(service.stop_hooks.discard, follower.wake)
-        yield b"retry: 1000\n\n"
-        try:
-            while (frames := await next_frames()) is not None:
-                yield frames or HEARTBEAT
-                if service.stopping.is_set():
-                    yield _frame("closing", after=follower.cursor, reason="The server stops. Connect again.")
-                    return
-        except CursorExpired as error:
-            message = "The events after the cursor were pruned, or the thread was recreated. Connect without a cursor."
-            yield _frame("error", code=error.code, message=message)
-        except PerdureError as error:
-            problem = problem_of(error)
-            logger.warning("a stream failed: %s", error)
-            code = "unavailable" if problem is None else problem.code
-            message = "The stream failed. Reconnect after the cursor."
-            yield _frame("error", code=code, message=message, after=follower.cursor)
-
-
-def _frame(kind: str, **data: object) -> bytes:
-    return frame(kind, msgspec.json.encode(data))
+    return HttpProblem(422, "invalid_request", message or "The request is not valid.", details=details)

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.response import Stream
-from msgspec import UNSET, UnsetType
 
-from perdure.checkpoints.any_storage import read_events
 from perdure.errors import CheckpointNotFound, RunInterrupted
 from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from perdure.server.auth.principal import check_id
-from perdure.server.http import responses
-from perdure.server.http.middleware import OwnRequest
-from perdure.server.http.responses import Reply, event_stream, reply, route_options
+from perdure.server.http.middleware import STREAM, OwnRequest
+from perdure.server.http.responses import Reply, reply, route_options
 from perdure.server.http.threads import HERE, Limit
 from perdure.server.problems import HttpProblem
-from perdure.server.threads.conversation import EVENTS_PER_TURN, count_output_messages
-from perdure.server.threads.runs import ServedRun, failure_of, start_run
+from perdure.server.threads import hub
+from perdure.server.threads.as_json import error_to_json, request_to_json, to_json
+from perdure.server.threads.conversation import count_output_messages, read_log
+from perdure.server.threads.runs import RunBody, ServedRun, failure_of, start_run
 from perdure.server.threads.threads import Threads
-from perdure.server.threads.to_json import error_to_json, request_to_json, to_json
-from perdure.server.threads.turns import LogChunks
+from perdure.server.threads.turns import log_chunks, to_frames
 
 _AT_REST = frozenset({"IDLE", "IDLE_WITH_PENDING_REQUESTS", "FAILED", "CANCELLED"})
 
@@ -39,18 +36,6 @@ Wait = Annotated[
     QueryParameter(name="wait", ge=0, le=3600, description="Seconds to wait for the result; 202 after that."),
 ]
 After = Annotated[int | None, QueryParameter(name="after", ge=0, le=2**53)]
-
-
-class RunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A new input, or answers to requests. With neither, an interrupted thread resumes."""
-
-    input: Any | UnsetType = UNSET
-    responses: dict[str, Any] | None = None
-    workflow: str | None = None
-    """Of a new thread; the default workflow if omitted."""
-    on_busy: Literal["reject", "enqueue"] = "reject"
-    run_id: str | None = None
-    """Chosen by the client, to find out whether a broken request started the run."""
 
 
 class AnswerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,18 +52,7 @@ class AnswerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def create_run(
     thread_id: FromPath[str], data: JSONBody[RunBody], request: OwnRequest, wait: Wait = None
 ) -> Response[Reply]:
-    if data.input is not UNSET and data.responses is not None:
-        raise HttpProblem(422, "invalid_body", "Send input or responses, not both. Nothing was started.", field="input")
-    served = await start_run(
-        request.threads,
-        thread_id,
-        value=data.input,
-        has_input=data.input is not UNSET,
-        responses=data.responses,
-        workflow_name=data.workflow,
-        on_busy=data.on_busy,
-        run_id=data.run_id,
-    )
+    served = await start_run(request.threads, thread_id, data)
     return await reply_when_ended(request, served, wait)
 
 
@@ -162,29 +136,23 @@ async def run_to_json_from_log(threads: Threads, thread_id: str, run_id: str) ->
     declared = None if workflow is None else workflow.declared_types
     space = threads.space
     body = _empty_run(run_id, thread_id, info.workflow_name, None)
-    async for event in read_events(threads.storage, info.thread_id, None, declared):
+    async for event in read_log(threads.storage, info.thread_id, declared):
         if event.run_id == run_id:
             _add_event(body, event, threads)
-        if (event.seq or 0) % EVENTS_PER_TURN == 0:
-            await asyncio.sleep(0)  # lets other tasks run
     if body["state"] is None:
         raise HttpProblem(404, "run_not_found", f"Thread {thread_id!r} has no run {run_id!r}.", field="run_id")
-    body["usage"] = await _usage(threads, body["checkpoint_id"])
+    try:
+        if body["checkpoint_id"] is not None:
+            checkpoint = await threads.storage.load(body["checkpoint_id"])
+            body["usage"] = to_json(checkpoint.metadata.get("usage", {}))
+    except CheckpointNotFound:  # pruned
+        pass
     if body["state"] not in _AT_REST and info.run_id != run_id:
         body["state"] = "INTERRUPTED"
     if info.status == WorkflowRunState.IDLE_WITH_PENDING_REQUESTS.value and body["state"] == info.status:
         pending = await threads.load_requests(thread_id)
         body["requests"] = [request_to_json(event, space) for event in pending.values()]
     return body
-
-
-async def _usage(threads: Threads, checkpoint_id: str | None) -> Any:
-    """The usage of the thread's agents at the end of the run; empty if that checkpoint was pruned."""
-    try:
-        checkpoint = None if checkpoint_id is None else await threads.storage.load(checkpoint_id)
-    except CheckpointNotFound:
-        checkpoint = None
-    return {} if checkpoint is None else to_json(checkpoint.metadata.get("usage", {}))
 
 
 def _add_event(body: dict[str, Any], event: WorkflowEvent, threads: Threads) -> None:
@@ -218,10 +186,8 @@ async def events(
     threads = request.threads
     info = await threads.find(thread_id)
     last_event_id = _last_event_id(request.headers.get("last-event-id"))
-    cursors = [number for number in (after, last_event_id) if number is not None]
-    cursor = (
-        max(cursors) if cursors else None
-    )  # a reconnecting browser sends both: `after` in its URL and Last-Event-ID
+    # A reconnecting browser sends both: `after` in its URL and Last-Event-ID.
+    cursor = max((number for number in (after, last_event_id) if number is not None), default=None)
     if cursor is not None and cursor > await threads.storage.last_seq(info.thread_id):
         raise HttpProblem(
             410,
@@ -230,9 +196,9 @@ async def events(
             "a cursor.",
             field="after",
         )
-    served = request.service.registry.by_workflow_name(info.workflow_name)
+    served = request.visit.service.registry.by_workflow_name(info.workflow_name)
     declared = None if served is None else served.workflow.declared_types
-    service = request.service
+    service = request.visit.service
     async with AsyncExitStack() as stack:
         stack.enter_context(service.stream_slot())
         follower = await stack.enter_async_context(
@@ -240,15 +206,11 @@ async def events(
         )
         await follower.read_log()  # an expired cursor becomes a 410 response
         count_before = partial(count_output_messages, threads.storage, declared, info.thread_id)
-        log = LogChunks(thread_id, follower, count_before) if chunks else None
-
-        async def next_frames() -> bytes:
-            if log is not None:
-                return await log.next_frames(responses.HEARTBEAT_SECONDS, live=live)
-            events = await follower.next(responses.HEARTBEAT_SECONDS)
-            return b"".join([event.frame for event in events if live or event.seq is not None])
-
-        return event_stream(service, next_frames, follower, stack.pop_all())
+        events = follower.batches(hub.HEARTBEAT_SECONDS, live=live)
+        if chunks:
+            parts = log_chunks(thread_id, events, count_before)
+            return Stream(hub.stream_frames(parts, to_frames, follower, service.stopping, stack.pop_all()), **STREAM)
+        return Stream(hub.stream_frames(events, hub.join_frames, follower, service.stopping, stack.pop_all()), **STREAM)
 
 
 def _last_event_id(text: str | None) -> int | None:
@@ -273,7 +235,7 @@ async def list_requests(
     thread: Annotated[str | None, QueryParameter(name="thread_id", max_length=255)] = None,
 ) -> Response[Reply]:
     if thread is not None:
-        await request.require_scope("requests:read", thread)
+        await request.visit.require_scope("requests:read", thread)
     return reply(request, {"requests": await request.threads.requests(thread, limit)})
 
 
@@ -288,15 +250,8 @@ async def answer(
     request: OwnRequest,
     wait: Wait = None,
 ) -> Response[Reply]:
-    served = await start_run(
-        request.threads,
-        thread_id,
-        value=None,
-        has_input=False,
-        responses={request_id: data.value},
-        on_busy="enqueue",
-        run_id=data.run_id,
-    )
+    body = RunBody(responses={request_id: data.value}, on_busy="enqueue", run_id=data.run_id)
+    served = await start_run(request.threads, thread_id, body)
     return await reply_when_ended(request, served, wait)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -14,30 +14,37 @@ from litestar import Response, delete, get, patch, post, put
 from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.response import Stream
 
+from perdure.checkpoints.any_storage import load_checkpoint
 from perdure.errors import NoThreadFile
 from perdure.names import new_thread_id
+from perdure.records import CheckpointInfo
+from perdure.server.auth.principal import check_id
 from perdure.server.http.middleware import OwnRequest
 from perdure.server.http.responses import Reply, agentflow_options, reply, route_options
 from perdure.server.problems import HttpProblem
-from perdure.server.threads.conversation import (
-    conversation,
-    no_conversation,
-    session_messages,
-    speaker,
-    with_messages,
-    with_state,
-)
-from perdure.server.threads.messages import (
+from perdure.server.threads.as_json import (
     MessageBody,
+    checkpoint_info_to_json,
+    checkpoint_to_json,
     context_of,
     find_message,
     merge_messages,
     message_to_client,
     messages_from_client,
+    thread_to_json,
+    to_json,
     with_ids,
 )
+from perdure.server.threads.conversation import (
+    OWN_KEYS,
+    conversation,
+    no_conversation,
+    session_messages,
+    speaker,
+    update_state,
+    with_messages,
+)
 from perdure.server.threads.threads import Threads
-from perdure.server.threads.to_json import thread_to_json
 
 read_options = partial(agentflow_options, "checkpointer:read", "Threads")
 write_options = partial(agentflow_options, "checkpointer:write", "Threads")
@@ -81,12 +88,15 @@ async def list_threads(
 
 @get(HERE, **read_options("Get a thread", 404))
 async def get_thread(thread_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
-    return reply(request, {"thread": await request.threads.get(thread_id)})
+    threads = request.threads
+    info = await threads.find(thread_id)
+    return reply(request, {"thread": thread_to_json(info, threads.space, await threads.about(info))})
 
 
 @delete(HERE, **delete_options("Delete a thread and its history", 404))
 async def delete_thread(thread_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
-    await request.threads.delete(thread_id)
+    info = await request.threads.find(thread_id)
+    await request.threads.storage.delete_thread(info.thread_id)
     return reply(request, _success("The thread was deleted."))
 
 
@@ -110,7 +120,7 @@ async def put_state(thread_id: FromPath[str], data: JSONBody[StateBody], request
     agent_id = speaker(workflow)
 
     def change(head: Any) -> Any:
-        after = with_state(head, data.state)
+        after = msgspec.structs.replace(head, state=update_state(head.state, data.state))
         if agent_id is None:
             if context and any(message.message_id is None for message in context):
                 raise no_conversation(workflow)
@@ -126,10 +136,7 @@ async def put_state(thread_id: FromPath[str], data: JSONBody[StateBody], request
     return reply(request, {"state": await threads.state_view(thread_id)})
 
 
-@delete(
-    f"{HERE}/state",
-    **delete_options("Clear the state and the agent's memory; the history stays", 404),
-)
+@delete(f"{HERE}/state", **delete_options("Clear the state and the agent's memory; the history stays", 404))
 async def delete_state(thread_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
     threads = request.threads
     info, workflow = await threads.workflow(thread_id)
@@ -137,19 +144,29 @@ async def delete_state(thread_id: FromPath[str], request: OwnRequest) -> Respons
     return reply(request, _success("The state was cleared."))
 
 
-@patch(
-    f"{HERE}/state",
-    **route_options(
-        "checkpointer:write",
-        "Time travel",
-        "Change keys of the shared state, as the thread's next checkpoint",
-        404,
-        409,
-    ),
-)
+@patch(f"{HERE}/state", **editing_options("Change keys of the shared state, as the thread's next checkpoint", 404, 409))
 async def patch_state(thread_id: FromPath[str], data: JSONBody[PatchBody], request: OwnRequest) -> Response[Reply]:
-    checkpoint = await request.threads.patch_state(thread_id, data.update_state, data.remove_state)
-    return reply(request, {"checkpoint": checkpoint})
+    _refuse_own_keys(data.update_state)
+    storage = request.threads.storage
+    info, workflow = await request.threads.workflow(thread_id)
+    checkpoint = await workflow.update_state(
+        info.thread_id, data.update_state, remove_state=data.remove_state, checkpoint_storage=storage
+    )
+    return _reply_checkpoint(request, checkpoint)
+
+
+def _refuse_own_keys(state: Mapping[str, Any]) -> None:
+    for key in OWN_KEYS & state.keys():
+        raise HttpProblem(
+            422,
+            "invalid_body",
+            f"{key} is not a key of the shared state. Nothing was written. PUT the state to add messages.",
+            field=f"update_state.{key}",
+        )
+
+
+def _reply_checkpoint(request: OwnRequest, info: CheckpointInfo, *, status: int = 200) -> Response[Reply]:
+    return reply(request, {"checkpoint": checkpoint_info_to_json(info, request.threads.space)}, status=status)
 
 
 # ---------------------------------------------------------------- messages
@@ -164,16 +181,14 @@ async def list_messages(
 
 @post(f"{HERE}/messages", **write_options("Add messages without a turn", 404))
 async def add_messages(thread_id: FromPath[str], data: JSONBody[MessagesBody], request: OwnRequest) -> Response[Reply]:
-    added = messages_from_client(_with_metadata(message, data.metadata) for message in data.messages)
+    added = messages_from_client(
+        msgspec.structs.replace(body, metadata={**(data.metadata or {}), **(body.metadata or {})} or None)
+        for body in data.messages
+    )
     if not added:
         raise HttpProblem(422, "invalid_body", "messages is empty. Nothing was written.", field="messages")
     await _change_messages(request.threads, thread_id, lambda messages: merge_messages(messages, added))
     return reply(request, _success("The messages were added.", [message.message_id for message in added]))
-
-
-def _with_metadata(body: MessageBody, metadata: dict[str, Any] | None) -> MessageBody:
-    """Add the common metadata; the message's own keys win."""
-    return msgspec.structs.replace(body, metadata={**metadata, **(body.metadata or {})}) if metadata else body
 
 
 async def _change_messages(threads: Threads, thread_id: str, change: Any) -> None:
@@ -193,13 +208,10 @@ async def get_message(thread_id: FromPath[str], message_id: FromPath[str], reque
     threads = request.threads
     _, workflow, head = await threads.head(thread_id)
     _, message = find_message(await conversation(threads.storage, workflow, head), message_id)
-    return reply(request, {"message": message_to_client(message, message_id)})
+    return reply(request, {"message": message_to_client(message)})
 
 
-@delete(
-    f"{HERE}/messages/{{message_id:str}}",
-    **delete_options("Delete a message from the agent's memory", 404),
-)
+@delete(f"{HERE}/messages/{{message_id:str}}", **delete_options("Delete a message from the agent's memory", 404))
 async def delete_message(thread_id: FromPath[str], message_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
     def without(messages: list[Any]) -> list[Any]:
         at, _ = find_message(messages, message_id)
@@ -236,14 +248,26 @@ class PinBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def list_checkpoints(
     thread_id: FromPath[str], request: OwnRequest, limit: Limit = 100, before: Before = None
 ) -> Response[Reply]:
-    return reply(request, {"checkpoints": await request.threads.checkpoints(thread_id, limit, before)})
+    threads = request.threads
+    info = await threads.find(thread_id)
+    if before is not None:
+        await threads.checkpoint_info(thread_id, before)
+    infos = await threads.storage.list_checkpoint_infos(thread_id=info.thread_id, limit=limit, before=before)
+    return reply(request, {"checkpoints": [checkpoint_info_to_json(each, threads.space) for each in reversed(infos)]})
 
 
 @get(f"{HERE}/checkpoints/{{checkpoint_id:str}}", **history_options("Get the state at a checkpoint", 404, 409))
 async def get_checkpoint(
     thread_id: FromPath[str], checkpoint_id: FromPath[str], request: OwnRequest
 ) -> Response[Reply]:
-    return reply(request, {"checkpoint": await request.threads.checkpoint(thread_id, checkpoint_id)})
+    threads = request.threads
+    _, workflow = await threads.find_workflow(thread_id)
+    await threads.checkpoint_info(thread_id, checkpoint_id)
+    if workflow is None:
+        checkpoint = await threads.storage.load(checkpoint_id)
+    else:
+        checkpoint = await load_checkpoint(threads.storage, checkpoint_id, workflow.declared_types)
+    return reply(request, {"checkpoint": checkpoint_to_json(checkpoint, threads.space)})
 
 
 @get(
@@ -253,28 +277,49 @@ async def get_checkpoint(
 async def diff(
     thread_id: FromPath[str], checkpoint_id: FromPath[str], other: FromPath[str], request: OwnRequest
 ) -> Response[Reply]:
-    return reply(request, {"diff": await request.threads.diff(thread_id, checkpoint_id, other)})
+    threads = request.threads
+    await threads.checkpoint_info(thread_id, checkpoint_id)
+    check_id("other", other)
+    stored = await threads.find_checkpoint(other)
+    if stored is None or not stored.info.thread_id.startswith(threads.space.prefix):
+        raise HttpProblem(404, "checkpoint_not_found", f"No checkpoint {other!r} exists.", field="other")
+    return reply(request, {"diff": to_json(await threads.storage.diff(checkpoint_id, other))})
 
 
 @post(f"{HERE}/fork", **editing_options("Fork a new thread from a checkpoint", 404, 409, status=201))
 async def fork(thread_id: FromPath[str], data: JSONBody[ForkBody], request: OwnRequest) -> Response[Reply]:
     if data.thread_id is not None:
-        await request.require_scope("checkpointer:write", data.thread_id)
-    checkpoint = await request.threads.fork(
-        thread_id, data.checkpoint_id, data.thread_id, data.update_state, data.remove_state
+        await request.visit.require_scope("checkpointer:write", data.thread_id)
+    _refuse_own_keys(data.update_state)
+    threads = request.threads
+    info, workflow = await threads.workflow(thread_id)
+    checkpoint = await workflow.fork(
+        (await threads.checkpoint_info(thread_id, data.checkpoint_id or info.checkpoint_id)).checkpoint_id,
+        thread_id=threads.space.stored_id(data.thread_id or new_thread_id()),
+        update_state=data.update_state,
+        remove_state=data.remove_state,
+        checkpoint_storage=threads.storage,
     )
-    return reply(request, {"checkpoint": checkpoint}, status=201)
+    return _reply_checkpoint(request, checkpoint, status=201)
 
 
 @post(f"{HERE}/rewind", **editing_options("Rewind to a checkpoint; later checkpoints stay as a branch", 404, 409))
 async def rewind(thread_id: FromPath[str], data: JSONBody[RewindBody], request: OwnRequest) -> Response[Reply]:
-    return reply(request, {"checkpoint": await request.threads.rewind(thread_id, data.checkpoint_id)})
+    threads = request.threads
+    info, workflow = await threads.workflow(thread_id)
+    await threads.checkpoint_info(thread_id, data.checkpoint_id)
+    checkpoint = await workflow.rewind(info.thread_id, data.checkpoint_id, checkpoint_storage=threads.storage)
+    return _reply_checkpoint(request, checkpoint)
 
 
 @post(f"{HERE}/pin", **editing_options("Pin a checkpoint, so that pruning keeps it", 404, 409))
 async def pin(thread_id: FromPath[str], data: JSONBody[PinBody], request: OwnRequest) -> Response[Reply]:
-    pinned = await request.threads.pin(thread_id, data.checkpoint_id, is_pinned=data.is_pinned)
-    return reply(request, {"checkpoint": pinned})
+    threads = request.threads
+    target = data.checkpoint_id or (await threads.find(thread_id)).checkpoint_id
+    checkpoint = await threads.checkpoint_info(thread_id, target)
+    change = threads.storage.pin if data.is_pinned else threads.storage.unpin
+    await change(checkpoint.checkpoint_id)
+    return _reply_checkpoint(request, await threads.checkpoint_info(thread_id, target))
 
 
 # ---------------------------------------------------------------- export and import
@@ -319,7 +364,7 @@ async def import_thread(
     threads = request.threads
     stored_id = threads.space.stored_id(thread or new_thread_id())
     if thread is not None:
-        await request.require_scope("checkpointer:write", thread)
+        await request.visit.require_scope("checkpointer:write", thread)
     with tempfile.TemporaryDirectory(prefix="perdure-import-") as folder:
         path = Path(folder) / "thread.jsonl"
         with path.open("wb") as file:

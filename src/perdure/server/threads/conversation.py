@@ -26,8 +26,7 @@ from perdure.records import CheckpointInfo, ExecutorMemory, ThreadInfo
 from perdure.server.auth.principal import Space
 from perdure.server.config.schema import invalid
 from perdure.server.problems import HttpProblem
-from perdure.server.threads.messages import messages_to_client, output_messages, to_messages, with_ids, with_run_ids
-from perdure.server.threads.to_json import to_json
+from perdure.server.threads.as_json import messages_to_client, output_messages, to_json, to_messages, with_ids
 from perdure.workflows.workflow import Workflow
 
 logger = get_logger("server")
@@ -62,7 +61,18 @@ async def conversation(
     agent_id = speaker(workflow)
     if agent_id is not None:
         return session_messages(head, agent_id)
-    return await _from_history(storage, workflow, head, first, last)
+    # Inputs are the deliveries of the checkpoints that runs begin with; outputs are in the log.
+    beginnings = await _beginnings(storage, workflow, head)
+    selected = beginnings[:first] if last is None else beginnings[-last:]
+    outputs: dict[str | None, list[Message]] = {info.run_id: [] for info in selected}
+    async for event in read_log(storage, head.thread_id, workflow.declared_types):
+        if event.type == "output" and event.run_id in outputs:
+            outputs[event.run_id] += output_messages(event)
+    messages: list[Message] = []
+    for info in selected:
+        messages += await _load_input(storage, workflow, info)
+        messages += with_ids(outputs.pop(info.run_id, []), f"{info.run_id}-out")
+    return with_ids(messages)
 
 
 def session_messages(head: WorkflowCheckpoint, agent_id: str) -> list[Message]:
@@ -76,20 +86,6 @@ def session_messages(head: WorkflowCheckpoint, agent_id: str) -> list[Message]:
     return [*messages, *private.get("cache", ())]
 
 
-async def _from_history(
-    storage: StoreCheckpointStorage, workflow: Workflow, head: WorkflowCheckpoint, first: int | None, last: int | None
-) -> list[Message]:
-    """Inputs are the deliveries of the checkpoints that runs begin with; outputs are in the log."""
-    beginnings = await _beginnings(storage, workflow, head)
-    selected = beginnings[:first] if last is None else beginnings[-last:]
-    outputs = await _outputs(storage, workflow, head.thread_id, {info.run_id for info in selected})
-    messages: list[Message] = []
-    for info in selected:
-        messages += await _load_input(storage, workflow, info)
-        messages += with_run_ids(outputs.pop(info.run_id or "", []), f"{info.run_id}-out")
-    return with_ids(messages)
-
-
 async def _load_input(storage: StoreCheckpointStorage, workflow: Workflow, info: CheckpointInfo) -> list[Message]:
     """The input messages of a run. Checkpoints do not change, so recent ones are cached."""
     cache = _INPUT_CACHE.setdefault(storage, OrderedDict())
@@ -98,7 +94,7 @@ async def _load_input(storage: StoreCheckpointStorage, workflow: Workflow, info:
         return cache[info.checkpoint_id]
     entry = await load_checkpoint(storage, info.checkpoint_id, workflow.declared_types)
     inputs = [delivery.data for delivery in entry.deliveries if delivery.source_id.startswith("internal:")]
-    messages = with_run_ids([message for data in inputs for message in to_messages(data, "user")], f"{info.run_id}-in")
+    messages = with_ids([message for data in inputs for message in to_messages(data, "user")], f"{info.run_id}-in")
     if sum(len(message.text) for message in messages) <= MAX_CACHED_CHARACTERS:
         cache[info.checkpoint_id] = messages
         if len(cache) > MAX_CACHED_TURNS:
@@ -113,8 +109,7 @@ async def _beginnings(
     infos = {info.checkpoint_id: info for info in await storage.list_checkpoint_infos(thread_id=head.thread_id)}
     beginnings: list[CheckpointInfo] = []
     at: str | None = head.checkpoint_id
-    while at in infos:
-        info = infos.pop(at)
+    while (info := infos.pop(at or "", None)) is not None:
         at = info.previous_checkpoint_id
         if info.run_id is None:
             edited = await load_checkpoint(storage, info.checkpoint_id, workflow.declared_types)
@@ -125,39 +120,25 @@ async def _beginnings(
     return beginnings[::-1]
 
 
-async def _outputs(
-    storage: StoreCheckpointStorage, workflow: Workflow, thread_id: str, runs: set[str | None]
-) -> dict[str, list[Message]]:
-    """The output messages of these runs, by run id."""
-    messages: dict[str, list[Message]] = {}
-    async for event in _read_outputs(storage, workflow.declared_types, thread_id):
-        if event.run_id in runs:
-            messages.setdefault(event.run_id or "", []).extend(output_messages(event))
-    return messages
-
-
 async def count_output_messages(
     storage: StoreCheckpointStorage, declared: DeclaredTypes | None, thread_id: str, before: WorkflowEvent
 ) -> int:
     """The output messages of an event's run before the event."""
     count = 0
-    async for event in _read_outputs(storage, declared, thread_id):
+    async for event in read_log(storage, thread_id, declared):
         if before.seq is not None and (event.seq or 0) >= before.seq:
             break
-        if event.run_id == before.run_id:
+        if event.type == "output" and event.run_id == before.run_id:
             count += len(output_messages(event))
     return count
 
 
-async def _read_outputs(
-    storage: StoreCheckpointStorage, declared: DeclaredTypes | None, thread_id: str
+async def read_log(
+    storage: StoreCheckpointStorage, thread_id: str, declared: DeclaredTypes | None
 ) -> AsyncIterator[WorkflowEvent]:
-    count = 0
     async for event in read_events(storage, thread_id, None, declared):
-        if event.type == "output":
-            yield event
-        count += 1
-        if count % EVENTS_PER_TURN == 0:
+        yield event
+        if (event.seq or 0) % EVENTS_PER_TURN == 0:
             await asyncio.sleep(0)  # lets other tasks run
 
 
@@ -209,31 +190,26 @@ _STATUSES = {
 }
 
 
-def execution_meta(info: ThreadInfo, head: WorkflowCheckpoint, space: Space) -> dict[str, Any]:
+def state_to_client(info: ThreadInfo, head: WorkflowCheckpoint, context: list[Message], space: Space) -> dict[str, Any]:
     waiting = next(iter(head.pending_request_info_events.values()), None)
     due = next(iter(head.deliveries), None)
     last = head.outputs[-1].executor_id if head.outputs else None
-    return {
+    execution_meta = {
         "current_node": due.target_id if due is not None else (waiting and waiting.source_executor_id) or last,
         "step": head.iteration_count,
         "status": _STATUSES.get(info.status, "running"),
-        "interrupted_node": None if waiting is None else waiting.source_executor_id,
-        "interrupt_reason": None if waiting is None else "input_required",
-        "interrupt_data": None
-        if waiting is None
-        else {"request_id": waiting.request_id, "value": to_json(waiting.data)},
+        "interrupted_node": waiting and waiting.source_executor_id,
+        "interrupt_reason": waiting and "input_required",
+        "interrupt_data": waiting and {"request_id": waiting.request_id, "value": to_json(waiting.data)},
         "thread_id": space.public_id(info.thread_id),
         "stop_current_execution": "stopped" if info.status == WorkflowRunState.CANCELLED.value else "none",
         "internal_data": {},
     }
-
-
-def state_to_client(info: ThreadInfo, head: WorkflowCheckpoint, context: list[Message], space: Space) -> dict[str, Any]:
     return {
         **to_json({key: value for key, value in head.state.items() if key not in OWN_KEYS}),
         "context": messages_to_client(context),
         "context_summary": to_json(head.state.get("context_summary")),
-        "execution_meta": execution_meta(info, head, space),
+        "execution_meta": execution_meta,
     }
 
 
@@ -247,11 +223,6 @@ def merge_state(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
         both = isinstance(before, Mapping) and isinstance(value, Mapping)
         after[key] = merge_state(before, value) if both else value  # type: ignore[arg-type]  # both are mappings
     return after
-
-
-def with_state(head: WorkflowCheckpoint, changes: Mapping[str, Any]) -> WorkflowCheckpoint:
-    """The head with these changes in its shared state. Raises HttpProblem for a value of another type."""
-    return msgspec.structs.replace(head, state=update_state(head.state, changes))
 
 
 def update_state(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,25 +1,30 @@
-"""Event streams: one reader per followed thread; each follower has its own cursor."""
+"""Event streams: one reader per followed thread; each follower has its own cursor.
+
+A stream has heartbeats, and a closing frame that holds the cursor.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Any, TypeVar
 
 import msgspec
 
 from perdure.checkpoints.any_storage import read_events
 from perdure.checkpoints.follow import Declared, ThreadFollower
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.errors import CursorExpired
+from perdure.errors import CursorExpired, PerdureError
 from perdure.events import WorkflowEvent
 from perdure.log import get_logger
 from perdure.server.auth.principal import Space
-from perdure.server.threads.to_json import event_to_json
+from perdure.server.problems import problem_of
+from perdure.server.threads.as_json import event_to_json
 
 logger = get_logger("server")
+T = TypeVar("T")
 
 PAGE_SIZE = 500
 """Events that are read and sent in one batch."""
@@ -27,35 +32,38 @@ MAX_UNREAD = 1000
 """Events buffered for one slow client. Beyond that the buffer is dropped, and the client reads the log."""
 
 
-def frame(kind: str, body: bytes, seq: int | None = None) -> bytes:
+HEARTBEAT_SECONDS = 15.0
+HEARTBEAT = b": \n\n"
+
+
+def frame(kind: str, data: Any, seq: int | None = None) -> bytes:
     """A server-sent event. Only committed events have an id: clients reconnect with it."""
     head = b"" if seq is None else b"id: %d\n" % seq
-    return b"%sevent: %s\ndata: %s\n\n" % (head, kind.encode(), body)
+    return b"%sevent: %s\ndata: %s\n\n" % (head, kind.encode(), msgspec.json.encode(data))
 
 
-class StreamedEvent:
+class StreamedEvent(msgspec.Struct):
     """One event, encoded once for all followers."""
 
-    __slots__ = ("_frame", "after", "event", "hides", "seq", "space")
-
-    def __init__(self, event: WorkflowEvent, space: Space, after: int, *, hides: bool) -> None:
-        self.event = event
-        self.seq = event.seq
-        """None for an event that is not in the log."""
-        self.after = after
-        """The last committed event when this one was published."""
-        self.space = space
-        self.hides = hides
-        self._frame: bytes | None = None
+    event: WorkflowEvent
+    space: Space
+    after: int
+    """The last committed event when this one was published."""
+    hides: bool
+    encoded: bytes | None = None
 
     def to_json(self) -> dict[str, Any]:
         return event_to_json(self.event, self.space, hides_errors=self.hides)
 
     @property
     def frame(self) -> bytes:
-        if self._frame is None:
-            self._frame = frame(self.event.type, msgspec.json.encode(self.to_json()), self.seq)
-        return self._frame
+        if self.encoded is None:
+            self.encoded = frame(self.event.type, self.to_json(), self.event.seq)
+        return self.encoded
+
+
+def join_frames(events: list[StreamedEvent]) -> bytes:
+    return b"".join([event.frame for event in events])
 
 
 class Follower:
@@ -109,13 +117,19 @@ class Follower:
                 await self._check_thread()
         events = []
         unread, self._unread = self._unread, deque()
-        for event in unread:
-            if event.seq is None and event.after >= self.cursor:  # the log gave no later event
-                events.append(event)
-            elif event.seq is not None and event.seq > self.cursor:
-                self._cursor = event.seq
-                events.append(event)
+        for streamed in unread:
+            seq = streamed.event.seq
+            if seq is None and streamed.after >= self.cursor:  # the log gave no later event
+                events.append(streamed)
+            elif seq is not None and seq > self.cursor:
+                self._cursor = seq
+                events.append(streamed)
         return events
+
+    async def batches(self, seconds: float, *, live: bool) -> AsyncGenerator[list[StreamedEvent]]:
+        """New events without end; an empty list after this time. `live`: also events that are not in the log."""
+        while True:
+            yield [event for event in await self.next(seconds) if live or event.event.seq is not None]
 
     async def _check_thread(self) -> None:
         """Raises CursorExpired if the thread was deleted and begun again: its events have other numbers then."""
@@ -143,7 +157,7 @@ class Follower:
             if len(events) >= PAGE_SIZE:
                 self._must_read_log = True  # the next call reads the rest
                 break
-        self._cursor = events[-1].seq or self.cursor if events else self.cursor
+        self._cursor = events[-1].event.seq or self.cursor if events else self.cursor
         return events
 
 
@@ -211,6 +225,11 @@ class Hub:
         self._hides = hides
         self._channels: dict[str, _Channel] = {}
 
+    def wake_followers(self) -> None:
+        for channel in self._channels.values():
+            for follower in channel.followers:
+                follower.wake()
+
     @asynccontextmanager
     async def follow(
         self, thread_id: str, space: Space, declared: Declared, after: int | None = None, *, from_end: bool = False
@@ -235,3 +254,31 @@ class Hub:
             if not channel.followers and self._channels.get(thread_id) is channel:
                 del self._channels[thread_id]
                 await channel.stop()
+
+
+async def stream_frames(
+    batches: AsyncGenerator[T],
+    encode: Callable[[T], bytes],
+    follower: Follower,
+    stopping: asyncio.Event,
+    stack: AsyncExitStack,
+) -> AsyncIterator[bytes]:
+    """The body of a response. A batch without content becomes a heartbeat. Closes the stack when the stream ends."""
+    async with stack, aclosing(batches):
+        yield b"retry: 1000\n\n"
+        try:
+            async for batch in batches:
+                yield encode(batch) or HEARTBEAT
+                if stopping.is_set():
+                    reason = "The server stops. Connect again."
+                    yield frame("closing", {"after": follower.cursor, "reason": reason})
+                    return
+        except CursorExpired as error:
+            message = "The events after the cursor were pruned, or the thread was recreated. Connect without a cursor."
+            yield frame("error", {"code": error.code, "message": message})
+        except PerdureError as error:
+            problem = problem_of(error)
+            logger.warning("a stream failed: %s", error)
+            code = "unavailable" if problem is None else problem.code
+            message = "The stream failed. Reconnect after the cursor."
+            yield frame("error", {"code": code, "message": message, "after": follower.cursor})

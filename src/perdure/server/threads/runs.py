@@ -8,8 +8,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Union, Unpack
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Union, Unpack
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.engine.run.request import RunOptions, accepts
@@ -21,8 +25,8 @@ from perdure.log import get_logger
 from perdure.server.auth.principal import check_id
 from perdure.server.config.schema import LimitsConfig
 from perdure.server.problems import HttpProblem, problem_of
+from perdure.server.threads.as_json import error_to_json
 from perdure.server.threads.threads import Threads
-from perdure.server.threads.to_json import error_to_json
 from perdure.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -36,26 +40,22 @@ MAX_CHECKPOINTS_SEARCHED = 1000
 """Checkpoints of a thread that are searched for a run id that a client chose."""
 
 
+@dataclass(eq=False)
 class ServedRun:
     """One run of this process, from the moment a client requested it."""
 
-    def __init__(self, run_id: str, thread_id: str, workflow: Workflow, run: Run) -> None:
-        self.run_id = run_id
-        self.thread_id = thread_id
-        """The id in the storage."""
-        self.workflow = workflow
-        self.run = run
-        self.task: asyncio.Task[None]
-        self.is_waiting = True
-        """Whether it is queued behind `max_runs` other runs."""
-        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Set once its input is stored, or the run has ended."""
-        self.result: WorkflowRunResult | None = None
-        self.error: BaseException | None = None
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.thread_id, self.run_id
+    run_id: str
+    thread_id: str
+    """The id in the storage."""
+    workflow: Workflow
+    run: Run
+    begun: asyncio.Future[None]
+    """Set once its input is stored, or the run has ended."""
+    task: asyncio.Task[None] = field(init=False)
+    is_waiting: bool = True
+    """Whether it is queued behind `max_runs` other runs."""
+    result: WorkflowRunResult | None = None
+    error: BaseException | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -81,9 +81,6 @@ class ServedRun:
         if not self.begun.done():
             self.begun.set_result(None)
 
-    async def wait_begun(self, seconds: float) -> bool:
-        return await _wait_for(self.begun, seconds)
-
     async def wait_ended(self, seconds: float | None = None) -> bool:
         """Wait until the run ends; False if that takes longer than `seconds`."""
         return await _wait_for(self.task, seconds)
@@ -106,33 +103,25 @@ class Runs:
         self._active: dict[tuple[str, str], ServedRun] = {}
         self._ended: OrderedDict[tuple[str, str], None] = OrderedDict()
         """By thread and run: clients may choose run ids, and two users may choose the same."""
-        self._waiting = 0
+        self.waiting_count = 0
         self.is_stopping = False
 
     @property
     def active(self) -> int:
-        return len(self._active) - self._waiting
+        return len(self._active) - self.waiting_count
 
     @property
-    def waiting_count(self) -> int:
-        return self._waiting
+    def active_threads(self) -> set[str]:
+        return {thread_id for thread_id, _ in self._active}
 
     def find(self, thread_id: str, run_id: str) -> ServedRun | None:
         """A run that has not ended. The thread logs record the results of ended runs."""
         return self._active.get((thread_id, run_id))
 
-    def knows(self, thread_id: str, run_id: str) -> bool:
-        """Whether the run is active or ended recently."""
-        return (thread_id, run_id) in self._active or (thread_id, run_id) in self._ended
-
     @property
     def under_way(self) -> list[ServedRun]:
         """Runs that have begun and not ended."""
         return [run for run in self._active.values() if run.has_begun]
-
-    def find_by_thread(self, thread_id: str) -> ServedRun | None:
-        """The active run of the thread."""
-        return next((run for run in self._active.values() if run.thread_id == thread_id), None)
 
     def start(
         self,
@@ -149,52 +138,47 @@ class Runs:
         `stream`: agents stream their updates. `afterwards` is awaited after a successful end, before waiters resume.
         Raises InvalidRun, and HttpProblem if the server is stopping or full, or if the run id exists.
         """
-        self.refuse_if_full()
-        run_id = options.get("run_id")
-        if run_id is not None and self.knows(stored_id, run_id):
-            raise HttpProblem(409, "run_exists", f"Run {run_id!r} exists already. Nothing was started.", field="run_id")
+        self._refuse_if_full()
+        key = stored_id, str(options.get("run_id"))
+        if key in self._active or key in self._ended:
+            raise run_exists(key[1])
         options["thread_id"], options["checkpoint_storage"] = stored_id, self._storage
         run = workflow.new_run(message, **options)
-        served = ServedRun(run.run_id, stored_id, workflow, run)
+        loop = asyncio.get_running_loop()
+        served = ServedRun(run.run_id, stored_id, workflow, run, begun=loop.create_future())
         run.on_begun = served.note_begun
-        self._active[served.key] = served
-        served.task = asyncio.get_running_loop().create_task(
-            self._execute(served, run, stream, afterwards), name=f"run {served.run_id}"
-        )
+        self._active[stored_id, run.run_id] = served
+        served.task = loop.create_task(self._execute(served, stream, afterwards), name=f"run {served.run_id}")
         return served
 
-    def refuse_if_full(self) -> None:
+    def _refuse_if_full(self) -> None:
         """Raises HttpProblem if the server is stopping or full."""
         if self.is_stopping:
             raise HttpProblem(
                 503, "stopping", "The server is stopping. Nothing was started.", headers={"Retry-After": "5"}
             )
-        if self._slots.locked() and self._waiting >= self._limits.max_waiting:
+        if self._slots.locked() and self.waiting_count >= self._limits.max_waiting:
             raise HttpProblem(
                 429,
                 "too_many_runs",
-                f"{self.active} runs are active and {self._waiting} wait. Nothing was started; try again.",
+                f"{self.active} runs are active and {self.waiting_count} wait. Nothing was started; try again.",
                 headers={"Retry-After": "1"},
             )
 
     async def _execute(
-        self,
-        served: ServedRun,
-        run: Run,
-        stream: bool,
-        afterwards: Callable[[WorkflowRunResult], Awaitable[None]] | None,
+        self, served: ServedRun, stream: bool, afterwards: Callable[[WorkflowRunResult], Awaitable[None]] | None
     ) -> None:
         name, began = served.workflow.name, time.perf_counter()
         try:
-            self._waiting += 1
+            self.waiting_count += 1
             try:
                 await self._slots.acquire()
             finally:
-                self._waiting -= 1
+                self.waiting_count -= 1
             try:
                 served.is_waiting = False
                 self._metrics.run_started(name)
-                result = await run.execute(is_streaming=stream)
+                result = await served.run.execute(is_streaming=stream)
             finally:
                 self._slots.release()
             served.result = result
@@ -205,25 +189,24 @@ class Runs:
                 return
             served.error = RunInterrupted(served.run_id, served.thread_id)
             served.error.__cause__ = error
-        except Exception as error:  # noqa: BLE001  # stored for the waiters, and logged
+        except Exception as error:  # stored for the waiters, and logged
             served.error = error
-            self._log_failure(served, error)
+            where = f"run {served.run_id} of thread {served.thread_id}"
+            if served.is_refused or isinstance(error, RunInterrupted | ThreadBusy | ThreadNotIdle | ThreadConflict):
+                logger.info("%s: %s", where, error)
+            elif isinstance(error, PerdureError):
+                logger.warning("%s failed: %s", where, error)
+            else:
+                logger.warning("%s failed", where, exc_info=error)
         finally:
             served.note_begun()
-            del self._active[served.key]
+            key = served.thread_id, served.run_id
+            del self._active[key]
             if not served.is_refused:  # a rejected run never existed
-                self._ended[served.key] = None
+                self._ended[key] = None
             if len(self._ended) > MAX_REMEMBERED:
                 self._ended.popitem(last=False)
             self._metrics.run_ended(name, served.state, time.perf_counter() - began)
-
-    def _log_failure(self, served: ServedRun, error: Exception) -> None:
-        if served.is_refused or isinstance(error, RunInterrupted | ThreadBusy | ThreadNotIdle | ThreadConflict):
-            logger.info("run %s of thread %s: %s", served.run_id, served.thread_id, error)
-        elif isinstance(error, PerdureError):
-            logger.warning("run %s of thread %s failed: %s", served.run_id, served.thread_id, error)
-        else:
-            logger.warning("run %s of thread %s failed", served.run_id, served.thread_id, exc_info=error)
 
     async def leave(self, seconds: float) -> None:
         """Accept no more runs, let supersteps finish, and leave the rest for other processes to resume."""
@@ -258,8 +241,10 @@ async def start(
     rejected the run.
     """
     runs = threads.service.runs
-    if options.get("run_id") is not None:
-        await _refuse_known_run(threads, stored_id, options["run_id"])
+    if (run_id := options.get("run_id")) is not None:
+        infos = await threads.storage.list_checkpoint_infos(thread_id=stored_id, limit=MAX_CHECKPOINTS_SEARCHED)
+        if any(info.run_id == run_id for info in infos):
+            raise run_exists(run_id)
     if options.get("responses") is not None:
         options["answered_by"] = threads.space.user_id
     served = runs.start(workflow, stored_id, message, **options)
@@ -272,19 +257,15 @@ async def start(
     return served
 
 
-async def _refuse_known_run(threads: Threads, stored_id: str, run_id: str) -> None:
-    """Raises HttpProblem if the run exists: a client repeats a request whose connection broke."""
-    infos = await threads.storage.list_checkpoint_infos(thread_id=stored_id, limit=MAX_CHECKPOINTS_SEARCHED)
-    if any(info.run_id == run_id for info in infos):
-        raise HttpProblem(409, "run_exists", f"Run {run_id!r} exists already. Nothing was started.", field="run_id")
+def run_exists(run_id: str) -> HttpProblem:
+    """A client repeats a request whose connection broke."""
+    return HttpProblem(409, "run_exists", f"Run {run_id!r} exists already. Nothing was started.", field="run_id")
 
 
 async def _wait(threads: Threads, served: ServedRun, *, until_ended: bool) -> None:
     """Raises HttpProblem if the run is queued for too long."""
     seconds = threads.service.config.limits.request_seconds
-    if not (await served.wait_ended(seconds) if until_ended else await served.wait_begun(seconds)):
-        if served.begun.done():
-            return
+    if not await _wait_for(served.task if until_ended else served.begun, seconds) and not served.begun.done():
         thread_id = threads.space.public_id(served.thread_id)
         raise HttpProblem(
             504,
@@ -296,35 +277,41 @@ async def _wait(threads: Threads, served: ServedRun, *, until_ended: bool) -> No
         )
 
 
-async def start_run(
-    threads: Threads,
-    thread_id: str,
-    *,
-    value: Any,
-    has_input: bool,
-    responses: Mapping[str, Any] | None,
-    workflow_name: str | None = None,
-    on_busy: str = "reject",
-    run_id: str | None = None,
-) -> ServedRun:
+class RunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A new input, or answers to requests. With neither, an interrupted thread resumes."""
+
+    input: Any | UnsetType = UNSET
+    responses: dict[str, Any] | None = None
+    workflow: str | None = None
+    """Of a new thread; the default workflow if omitted."""
+    on_busy: Literal["reject", "enqueue"] = "reject"
+    run_id: str | None = None
+    """Chosen by the client, to find out whether a broken request started the run."""
+
+
+async def start_run(threads: Threads, thread_id: str, body: RunBody) -> ServedRun:
     """`POST /v1/threads/{id}/runs`. Raises HttpProblem and the error that rejected the run."""
+    has_input, service = body.input is not UNSET, threads.service
+    if has_input and body.responses is not None:
+        raise HttpProblem(422, "invalid_body", "Send input or responses, not both. Nothing was started.", field="input")
     stored_id = threads.space.stored_id(thread_id)
-    if run_id is not None:
-        check_id("run_id", run_id)
+    if body.run_id is not None:
+        check_id("run_id", body.run_id)
     info = await threads.look_up(stored_id)
     if info is None and not has_input:
         raise HttpProblem(404, "thread_not_found", f"No thread {thread_id!r} exists. Begin it with an input.")
-    workflow = threads.service.workflow(workflow_name) if info is None else threads.service.workflow_of(info)
-    if info is not None and workflow_name is not None and threads.service.workflow(workflow_name) is not workflow:
+    workflow = service.workflow(body.workflow) if info is None else service.workflow_of(info)
+    if info is not None and body.workflow is not None and service.workflow(body.workflow) is not workflow:
         raise HttpProblem(
             409,
             "other_workflow",
             f"Thread {thread_id!r} belongs to workflow {info.workflow_name!r}. Nothing was started.",
             field="workflow",
         )
-    answers = None if responses is None else await threads.answers_for(thread_id, responses)
-    message = input_from_json(workflow, value) if has_input else None
-    return await start(threads, workflow, stored_id, message, responses=answers, on_busy=on_busy, run_id=run_id)
+    answers = None if body.responses is None else await threads.answers_for(thread_id, body.responses)
+    message = input_from_json(workflow, body.input) if has_input else None
+    options: dict[str, Any] = {"responses": answers, "on_busy": body.on_busy, "run_id": body.run_id}
+    return await start(threads, workflow, stored_id, message, **options)
 
 
 def input_from_json(workflow: Workflow, value: Any) -> Any:

@@ -13,19 +13,12 @@ from perdure.checkpoints.any_storage import load_checkpoint
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import CheckpointNotFound
-from perdure.names import new_thread_id
+from perdure.graph.coercion import coerce
 from perdure.records import CheckpointInfo, StoredCheckpoint, ThreadInfo
 from perdure.server.auth.principal import Space, check_id
 from perdure.server.problems import HttpProblem, not_found
-from perdure.server.threads.conversation import OWN_KEYS, SHOWN_TURNS, conversation, state_to_client
-from perdure.server.threads.messages import messages_to_client
-from perdure.server.threads.to_json import (
-    checkpoint_info_to_json,
-    checkpoint_to_json,
-    request_to_json,
-    thread_to_json,
-    to_json,
-)
+from perdure.server.threads.as_json import messages_to_client, request_to_json, thread_to_json, to_json
+from perdure.server.threads.conversation import SHOWN_TURNS, conversation, state_to_client
 from perdure.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -117,7 +110,7 @@ class Threads(msgspec.Struct, frozen=True):
             first = None if search else offset + limit
             messages = messages_to_client(await conversation(self.storage, workflow, head, first=first))
             if search:
-                messages = [message for message in messages if _has_text(message, search.casefold())]
+                messages = [message for message in messages if _mentions(search, *message["content"], names=["text"])]
             return messages[offset : offset + limit]
 
         return await self._view(thread_id, ("messages", search, offset, limit), make)
@@ -147,62 +140,29 @@ class Threads(msgspec.Struct, frozen=True):
         for info in reversed(infos):
             if len(matches) >= offset + limit:
                 break
-            body = thread_to_json(info, self.space, await self._about(info))
-            if not search or _mentions(body, search):
+            body = thread_to_json(info, self.space, await self.about(info))
+            if not search or _mentions(search, body, names=["thread_id", "thread_name", "workflow_name"]):
                 matches.append(body)
         return matches[offset : offset + limit]
 
-    async def get(self, thread_id: str) -> dict[str, Any]:
-        info = await self.find(thread_id)
-        return thread_to_json(info, self.space, await self._about(info))
-
-    async def _about(self, info: ThreadInfo) -> Mapping[str, Any]:
+    async def about(self, info: ThreadInfo) -> Mapping[str, Any]:
         """The thread's name and metadata."""
         if info.checkpoint_id is None:
             return {}
         key = (info.thread_id, info.checkpoint_id, info.number, "about")
         view = self.service.views.get(key)
         if view is None:
-            view = msgspec.json.encode(to_json(await self._load_about(info.checkpoint_id)))
+            about: Mapping[str, Any] = {}
+            stored = await self.find_checkpoint(info.checkpoint_id)
+            # Most threads have no name and no metadata; then the head is not assembled.
+            if stored is not None and b'"metadata"' in stored.root:
+                try:
+                    about = (await self.storage.load(info.checkpoint_id)).metadata.get("about", {})
+                except CheckpointNotFound:  # pruned
+                    pass
+            view = msgspec.json.encode(to_json(about))
             self.service.views.put(key, view)
-        about: Mapping[str, Any] = msgspec.json.decode(view)
-        return about
-
-    async def _load_about(self, checkpoint_id: str) -> Mapping[str, Any]:
-        """Most threads have no name and no metadata; then the head is not assembled."""
-        stored = await self._find_checkpoint(checkpoint_id)
-        if stored is None or b'"metadata"' not in stored.root:  # pruned, or without metadata
-            return {}
-        try:
-            head = await self.storage.load(checkpoint_id)
-        except CheckpointNotFound:
-            return {}
-        about: Mapping[str, Any] = head.metadata.get("about", {})
-        return about
-
-    async def delete(self, thread_id: str) -> None:
-        """Raises ThreadBusy while a run owns the thread."""
-        info = await self.find(thread_id)
-        await self.storage.delete_thread(info.thread_id)
-
-    # ------------------------------------------------------------ history
-
-    async def checkpoints(self, thread_id: str, limit: int, before: str | None) -> list[dict[str, Any]]:
-        """Newest first."""
-        info = await self.find(thread_id)
-        if before is not None:
-            await self._info(thread_id, before)
-        infos = await self.storage.list_checkpoint_infos(thread_id=info.thread_id, limit=limit, before=before)
-        return [checkpoint_info_to_json(checkpoint, self.space) for checkpoint in reversed(infos)]
-
-    async def checkpoint(self, thread_id: str, checkpoint_id: str) -> dict[str, Any]:
-        _, workflow = await self.find_workflow(thread_id)
-        await self._info(thread_id, checkpoint_id)
-        if workflow is None:
-            checkpoint = await self.storage.load(checkpoint_id)
-        else:
-            checkpoint = await load_checkpoint(self.storage, checkpoint_id, workflow.declared_types)
-        return checkpoint_to_json(checkpoint, self.space)
+        return msgspec.json.decode(view, type=dict[str, Any])
 
     async def find_workflow(self, thread_id: str) -> tuple[ThreadInfo, Workflow | None]:
         """The thread and its workflow; None if the server does not have it. Reading works without the workflow."""
@@ -210,10 +170,13 @@ class Threads(msgspec.Struct, frozen=True):
         served = self.service.registry.by_workflow_name(info.workflow_name)
         return info, None if served is None else served.workflow
 
-    async def _info(self, thread_id: str, checkpoint_id: str) -> CheckpointInfo:
-        """The info of a checkpoint of this thread. Raises HttpProblem for any other checkpoint."""
+    async def checkpoint_info(self, thread_id: str, checkpoint_id: str | None) -> CheckpointInfo:
+        """The info of a checkpoint of this thread. Raises HttpProblem for any other checkpoint, and for a thread
+        without a head (None)."""
+        if checkpoint_id is None:
+            raise not_found(thread_id)
         check_id("checkpoint_id", checkpoint_id)
-        stored = await self._find_checkpoint(checkpoint_id)
+        stored = await self.find_checkpoint(checkpoint_id)
         if stored is None or stored.info.thread_id != self.space.stored_id(thread_id):
             raise HttpProblem(
                 404,
@@ -223,65 +186,9 @@ class Threads(msgspec.Struct, frozen=True):
             )
         return stored.info
 
-    async def _find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
+    async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
         async with self.storage.access("find a checkpoint"):
             return await self.storage.store.find_checkpoint(checkpoint_id)
-
-    async def diff(self, thread_id: str, checkpoint_id: str, other_id: str) -> dict[str, Any]:
-        """Compare with a checkpoint of any thread of the same user."""
-        await self._info(thread_id, checkpoint_id)
-        check_id("other", other_id)
-        other = await self._find_checkpoint(other_id)
-        if other is None or not self.space.holds(other.info.thread_id):
-            raise HttpProblem(404, "checkpoint_not_found", f"No checkpoint {other_id!r} exists.", field="other")
-        difference: dict[str, Any] = to_json(await self.storage.diff(checkpoint_id, other_id))
-        return difference
-
-    async def fork(
-        self,
-        thread_id: str,
-        checkpoint_id: str | None,
-        to: str | None,
-        state: Mapping[str, Any],
-        removed: Iterable[str],
-    ) -> dict[str, Any]:
-        _refuse_own_keys(state)
-        info, workflow = await self.workflow(thread_id)
-        source = checkpoint_id or info.checkpoint_id
-        if source is None:
-            raise not_found(thread_id)
-        await self._info(thread_id, source)
-        checkpoint = await workflow.fork(
-            source,
-            thread_id=self.space.stored_id(to or new_thread_id()),
-            update_state=state,
-            remove_state=removed,
-            checkpoint_storage=self.storage,
-        )
-        return checkpoint_info_to_json(checkpoint, self.space)
-
-    async def rewind(self, thread_id: str, checkpoint_id: str) -> dict[str, Any]:
-        info, workflow = await self.workflow(thread_id)
-        await self._info(thread_id, checkpoint_id)
-        checkpoint = await workflow.rewind(info.thread_id, checkpoint_id, checkpoint_storage=self.storage)
-        return checkpoint_info_to_json(checkpoint, self.space)
-
-    async def pin(self, thread_id: str, checkpoint_id: str | None, *, is_pinned: bool) -> dict[str, Any]:
-        info = await self.find(thread_id)
-        target = checkpoint_id or info.checkpoint_id
-        if target is None:
-            raise not_found(thread_id)
-        await self._info(thread_id, target)
-        await (self.storage.pin(target) if is_pinned else self.storage.unpin(target))
-        return checkpoint_info_to_json(await self._info(thread_id, target), self.space)
-
-    async def patch_state(self, thread_id: str, state: Mapping[str, Any], removed: Iterable[str]) -> dict[str, Any]:
-        _refuse_own_keys(state)
-        info, workflow = await self.workflow(thread_id)
-        checkpoint = await workflow.update_state(
-            info.thread_id, state, remove_state=removed, checkpoint_storage=self.storage
-        )
-        return checkpoint_info_to_json(checkpoint, self.space)
 
     # ------------------------------------------------------------ requests
 
@@ -317,8 +224,6 @@ class Threads(msgspec.Struct, frozen=True):
 
     async def answers_for(self, thread_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Convert answers to the types that the requests expect. Raises HttpProblem or UnknownRequest."""
-        from perdure.graph.coercion import coerce
-
         _, _, head = await self.head(thread_id)
         answers = {}
         for request_id, value in values.items():
@@ -335,20 +240,6 @@ class Threads(msgspec.Struct, frozen=True):
         return answers
 
 
-def _refuse_own_keys(state: Mapping[str, Any]) -> None:
-    for key in OWN_KEYS & state.keys():
-        raise HttpProblem(
-            422,
-            "invalid_body",
-            f"{key} is not a key of the shared state. Nothing was written. PUT the state to add messages.",
-            field=f"update_state.{key}",
-        )
-
-
-def _has_text(message: Mapping[str, Any], text: str) -> bool:
-    return any(text in str(block.get("text", "")).casefold() for block in message["content"])
-
-
-def _mentions(thread: Mapping[str, Any], search: str) -> bool:
-    text = search.casefold()
-    return any(text in str(thread.get(name) or "").casefold() for name in ("thread_id", "thread_name", "workflow_name"))
+def _mentions(search: str, *parts: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Whether one of these fields of a part holds the text."""
+    return any(search.casefold() in str(part.get(name) or "").casefold() for part in parts for name in names)

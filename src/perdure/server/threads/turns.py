@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -20,20 +20,20 @@ from perdure.events import WorkflowEvent
 from perdure.names import new_thread_id
 from perdure.server.auth.principal import check_id
 from perdure.server.problems import HttpProblem
-from perdure.server.threads.conversation import LONGEST_NAME, update_state
-from perdure.server.threads.hub import Follower, StreamedEvent, frame
-from perdure.server.threads.messages import (
+from perdure.server.threads.as_json import (
     MessageBody,
     context_of,
     message_to_client,
     messages_from_client,
     messages_to_client,
     output_messages,
-    with_run_ids,
+    request_to_json,
+    with_ids,
 )
+from perdure.server.threads.conversation import LONGEST_NAME, update_state
+from perdure.server.threads.hub import Follower, StreamedEvent, frame
 from perdure.server.threads.runs import ServedRun, failure_of, start
 from perdure.server.threads.threads import Threads
-from perdure.server.threads.to_json import request_to_json
 from perdure.workflows.workflow import Workflow
 
 Granularity = Literal["full", "partial", "low"]
@@ -142,18 +142,18 @@ class InvokedTurn:
         pending, answer = head.pending_request_info_events, self.body.resume
         if not pending:
             raise NoPendingRequests(info.thread_id)
-        if isinstance(answer, dict) and answer and all(key in pending for key in answer):
-            return await self.threads.answers_for(self.thread_id, answer)
-        if len(pending) > 1:
-            names = ", ".join(sorted(pending))
-            raise HttpProblem(
-                422,
-                "several_requests",
-                f"Thread {self.thread_id!r} waits for several answers ({names}). Send resume as an object by request "
-                "id. Nothing was written.",
-                field="resume",
-            )
-        return await self.threads.answers_for(self.thread_id, {next(iter(pending)): answer})
+        if not (isinstance(answer, dict) and answer and all(key in pending for key in answer)):
+            if len(pending) > 1:
+                names = ", ".join(sorted(pending))
+                raise HttpProblem(
+                    422,
+                    "several_requests",
+                    f"Thread {self.thread_id!r} waits for several answers ({names}). Send resume as an object by "
+                    "request id. Nothing was written.",
+                    field="resume",
+                )
+            answer = {next(iter(pending)): answer}
+        return await self.threads.answers_for(self.thread_id, answer)
 
     async def invoke(self) -> dict[str, Any]:
         """Run the turn and return the reply of `invoke`. Raises HttpProblem if the run fails or takes too long."""
@@ -174,29 +174,23 @@ class InvokedTurn:
         messages = [
             message for event in served.result.outputs if event.type == "output" for message in self.messages_of(event)
         ]
-        body: dict[str, Any] = {
+        size = self.body.response_granularity
+        state = None if size == "low" else await self.threads.state(self.thread_id)
+        return {
             "messages": messages_to_client(messages),
-            "state": None,
-            "context": None,
+            "state": state if size == "full" else None,
+            "context": state and state["context"],
             "summary": None,
+            "meta": self.meta(),
         }
-        if self.body.response_granularity != "low":
-            state = await self.threads.state(self.thread_id)
-            body["context"] = state["context"]
-            body["state"] = state if self.body.response_granularity == "full" else None
-        return {**body, "meta": self.meta()}
 
     def messages_of(self, event: WorkflowEvent) -> list[Message]:
         """The messages of an output, with the ids that they have in the thread."""
         messages = output_messages(event)
         if self.served is not None:
-            messages = with_run_ids(messages, f"{self.served.run_id}-out", self._message_count)
+            messages = with_ids(messages, f"{self.served.run_id}-out", self._message_count)
         self._message_count += len(messages)
         return messages
-
-    def chunks_of(self, streamed: StreamedEvent) -> list[Chunk]:
-        messages = self.messages_of(streamed.event) if streamed.event.type == "output" else ()
-        return chunks_of_event(self.thread_id, streamed, messages)
 
     def chunk(self, event: str, **content: Any) -> dict[str, Any]:
         return chunk(self.thread_id, None if self.served is None else self.served.run_id, event, **content)
@@ -257,54 +251,27 @@ Chunk = tuple[int | None, dict[str, Any]]
 """The number of the committed event, if any, and the chunk."""
 
 
-class TurnStream:
-    """The chunks of a turn that has begun, until its run ends."""
-
-    def __init__(self, turn: InvokedTurn, served: ServedRun, follower: Follower) -> None:
-        self._turn = turn
-        self._served = served
-        self._follower = follower
-        self._next = self._start
-
-    async def next(self) -> list[Chunk] | None:
-        """The next chunks; none after a second without an event, None after the last."""
-        return await self._next()
-
-    async def next_frames(self) -> bytes | None:
-        parts = await self._next()
-        return None if parts is None else to_frames(parts)
-
-    async def _start(self) -> list[Chunk] | None:
-        self._next = self._read
-        return [(None, self._turn.chunk("updates", data={"status": "started", "cursor": self._follower.cursor}))]
-
-    async def _read(self) -> list[Chunk] | None:
+async def turn_chunks(turn: InvokedTurn, served: ServedRun, follower: Follower) -> AsyncGenerator[list[Chunk]]:
+    """The chunks of a turn that has begun, until its run ends; none after a second without an event."""
+    yield [(None, turn.chunk("updates", data={"status": "started", "cursor": follower.cursor}))]
+    has_ended = False
+    while not has_ended:
+        is_done = served.task.done()
+        events = await follower.next(0 if is_done else LOOK_SECONDS)
+        own = [event for event in events if event.event.run_id == served.run_id]
+        has_ended = any(map(_is_end, own)) or (is_done and not events)  # its end could not be stored: no event follows
         parts: list[Chunk] = []
-        while not parts:
-            has_ended = self._served.task.done()
-            events = await self._follower.next(0 if has_ended else LOOK_SECONDS)
-            own = [event for event in events if event.event.run_id == self._served.run_id]
-            parts = [part for event in own for part in self._turn.chunks_of(event)]
-            if any(map(_is_end, own)):
-                self._next = self._finish
-                break
-            if not events:
-                if has_ended:  # its end could not be stored: no event follows
-                    return await self._finish()
-                break
-        return parts
-
-    async def _finish(self) -> list[Chunk] | None:
-        self._next = self._end
-        turn, parts = self._turn, list[Chunk]()
-        if turn.body.response_granularity == "full":
-            parts.append((None, turn.chunk("state", state=await turn.threads.state(turn.thread_id))))
-        await self._served.wait_ended()
-        done = {**turn.meta(), "status": "done", "cursor": self._follower.cursor}
-        return [*parts, (None, turn.chunk("updates", data=done))]
-
-    async def _end(self) -> None:
-        return None
+        for streamed in own:
+            messages = turn.messages_of(streamed.event) if streamed.event.type == "output" else ()
+            parts += chunks_of_event(turn.thread_id, streamed, messages)
+        if parts or not (events or has_ended):
+            yield parts
+    parts = []
+    if turn.body.response_granularity == "full":
+        parts.append((None, turn.chunk("state", state=await turn.threads.state(turn.thread_id))))
+    await served.wait_ended()
+    done = {**turn.meta(), "status": "done", "cursor": follower.cursor}
+    yield [*parts, (None, turn.chunk("updates", data=done))]
 
 
 def _is_end(streamed: StreamedEvent) -> bool:
@@ -314,48 +281,42 @@ def _is_end(streamed: StreamedEvent) -> bool:
     )
 
 
-class LogChunks:
-    """The chunks of a thread's events, for a client whose streamed turn broke off."""
-
-    def __init__(self, thread_id: str, follower: Follower, count_before: CountBefore) -> None:
-        self._thread_id = thread_id
-        self._follower = follower
-        self._count_before = count_before
-        self._counts: dict[str | None, int] = {}
-        """Output messages so far, by run."""
-
-    async def next_frames(self, seconds: float, *, live: bool) -> bytes:
-        events = [event for event in await self._follower.next(seconds) if live or event.seq is not None]
-        parts = [chunks_of_event(self._thread_id, event, await self._messages(event)) for event in events]
-        return to_frames(part for chunks in parts for part in chunks)
-
-    async def _messages(self, streamed: StreamedEvent) -> list[Message]:
-        """The messages of an output, with the ids that they have in the stream of its turn."""
-        event = streamed.event
-        messages = output_messages(event) if event.type == "output" else []
-        if event.run_id not in self._counts:
-            if all(message.message_id for message in messages):
-                return messages
-            self._counts[event.run_id] = await self._count_before(event)
-        first = self._counts[event.run_id]
-        self._counts[event.run_id] += len(messages)
-        return with_run_ids(messages, f"{event.run_id}-out", first)
-
-
 CountBefore = Callable[[WorkflowEvent], Awaitable[int]]
 """Counts the output messages of an event's run before it."""
 
 
+async def log_chunks(
+    thread_id: str, batches: AsyncGenerator[list[StreamedEvent]], count_before: CountBefore
+) -> AsyncGenerator[list[Chunk]]:
+    """The chunks of a thread's events, for a client whose streamed turn broke off."""
+    counts: dict[str | None, int] = {}  # output messages so far, by run
+    async with aclosing(batches):
+        async for events in batches:
+            parts: list[Chunk] = []
+            for streamed in events:
+                event = streamed.event
+                messages = output_messages(event) if event.type == "output" else []
+                if event.run_id not in counts and not all(message.message_id for message in messages):
+                    counts[event.run_id] = await count_before(event)
+                if event.run_id in counts:  # the ids that they have in the stream of their turn
+                    messages = with_ids(messages, f"{event.run_id}-out", counts[event.run_id])
+                    counts[event.run_id] += len(messages)
+                parts += chunks_of_event(thread_id, streamed, messages)
+            yield parts
+
+
 def to_frames(chunks: Iterable[Chunk]) -> bytes:
-    return b"".join([frame(body["event"], msgspec.json.encode(body), seq) for seq, body in chunks])
+    return b"".join([frame(body["event"], body, seq) for seq, body in chunks])
 
 
 def chunks_of_event(thread_id: str, streamed: StreamedEvent, messages: Iterable[Message]) -> list[Chunk]:
     """The chunks of one event. `messages`: those of an output."""
-    event, seq = streamed.event, streamed.seq
+    event, seq = streamed.event, streamed.event.seq
     make = partial(chunk, thread_id, event.run_id)
     if event.type == "data" and isinstance(event.data, AgentResponseUpdate):
-        return [(None, make("message", message=_delta(event.data)))]
+        update = event.data
+        message = Message(update.role or "assistant", update.contents, update.author_name, update.message_id)
+        return [(None, make("message", message={**message_to_client(message), "delta": True}))]
     if event.type == "output":
         return [(seq, make("message", message=message)) for message in messages_to_client(messages)]
     if event.type == "failed":
@@ -369,11 +330,6 @@ def chunks_of_event(thread_id: str, streamed: StreamedEvent, messages: Iterable[
 
 _OF_THE_CHUNK = frozenset({"thread_id", "run_id", "timestamp", "seq"})
 """Fields of an event that its chunk has."""
-
-
-def _delta(update: AgentResponseUpdate) -> dict[str, Any]:
-    message = Message(update.role or "assistant", update.contents, update.author_name, update.message_id)
-    return {**message_to_client(message, ""), "message_id": update.message_id, "delta": True}
 
 
 def chunk(

@@ -1,9 +1,12 @@
-"""Messages in AgentFlow's format: from clients, to clients, of outputs, and their ids."""
+"""What clients read and send, as JSON without type names: values, events, checkpoints, threads, and messages in
+AgentFlow's format.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -13,11 +16,157 @@ import msgspec
 from perdure.agents.conversation.message import Content, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.errors import PerdureError, type_name
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.names import random_digits
+from perdure.records import CheckpointInfo, ThreadInfo
+from perdure.server.auth.principal import Space
 from perdure.server.problems import HttpProblem
-from perdure.server.threads.to_json import to_json
+
+# ---------------------------------------------------------------- schemas
+
+
+def schema_of(annotation: Any) -> dict[str, Any]:
+    """The JSON Schema of a type; an empty schema, which accepts any value, for a type without one."""
+    if annotation is None or annotation is Any or isinstance(annotation, str):
+        return {}
+    if hasattr(annotation, "model_json_schema"):
+        model_schema: dict[str, Any] = annotation.model_json_schema()
+        return model_schema
+    try:
+        schema: dict[str, Any] = msgspec.json.schema(annotation)
+    except (TypeError, ValueError, NameError, RecursionError):
+        return {}
+    return schema
+
+
+MAX_DEPTH = 100
+"""Deeper levels of a value become `...`."""
+_AS_IT_IS = frozenset({types.NoneType, bool, int, float})
+
+
+def to_json(value: Any, depth: int = 0) -> Any:
+    """Convert a value to JSON types; a value that has no JSON form becomes its `repr`."""
+    kind = type(value)
+    if kind in _AS_IT_IS:
+        return value
+    if kind is str:
+        return value if value.isascii() else _writable(value)
+    if depth > MAX_DEPTH:
+        return "..."
+    if hasattr(value, "to_dict") and not isinstance(value, type):
+        try:
+            return to_json(value.to_dict(), depth + 1)
+        except (PerdureError, TypeError, ValueError):
+            return repr(value)
+    if isinstance(value, Mapping):
+        entries: dict[str, Any] = {}
+        for key, item in value.items():
+            name = str(key)
+            name = name if name.isascii() else _writable(name)
+            entries[name] = item if type(item) in _AS_IT_IS else to_json(item, depth + 1)
+        return entries
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_json(item, depth + 1) for item in value]
+    if isinstance(value, type):
+        return type_name(value)
+    try:
+        built = msgspec.to_builtins(value, str_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        return _writable(repr(value))
+    return to_json(built, depth + 1) if built is not value else _writable(repr(value))
+
+
+def _writable(text: str) -> str:
+    """Escape lone surrogates, which UTF-8 cannot encode."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def event_to_json(event: WorkflowEvent, space: Space, *, hides_errors: bool = False) -> dict[str, Any]:
+    """The fields of an event that are set; `response_type` by name."""
+    defaults = zip(event.__struct_fields__, (..., *event.__struct_defaults__), strict=True)
+    fields = {name: value for name, default in defaults if (value := getattr(event, name)) is not default}
+    if event.checkpoint is not None:
+        fields["checkpoint"] = checkpoint_info_to_json(event.checkpoint, space)
+    if event.thread_id is not None:
+        fields["thread_id"] = space.public_id(event.thread_id)
+    if event.details is not None:
+        fields["details"] = error_to_json(event.details, hides=hides_errors)
+    terms = event.terms
+    if terms is not None:
+        fields["terms"] = {"deadline": terms.deadline, "assignee": terms.assignee}
+        if terms.default is not ...:
+            fields["terms"]["default"] = terms.default
+    return {name: value if type(value) in _AS_IT_IS else to_json(value, 1) for name, value in fields.items()}
+
+
+def error_to_json(details: Any, *, hides: bool) -> dict[str, Any]:
+    """An error of a workflow's own code. In production only its type is returned; the log has the message."""
+    if hides:
+        return {"error_type": details.error_type, "message": "The server log has the details."}
+    return {"error_type": details.error_type, "message": details.message, "executor_id": details.executor_id}
+
+
+def checkpoint_info_to_json(info: CheckpointInfo, space: Space) -> dict[str, Any]:
+    body: dict[str, Any] = msgspec.to_builtins(info)
+    body["thread_id"] = space.public_id(info.thread_id)
+    return body
+
+
+def checkpoint_to_json(checkpoint: WorkflowCheckpoint, space: Space) -> dict[str, Any]:
+    """A checkpoint: state, due messages, pending requests, outputs, executors and usage."""
+    return {
+        **checkpoint_info_to_json(checkpoint.info, space),
+        "state": to_json(checkpoint.state),
+        "messages": to_json([msgspec.structs.asdict(delivery) for delivery in checkpoint.deliveries]),
+        "pending_requests": [
+            request_to_json(event, space) for event in checkpoint.pending_request_info_events.values()
+        ],
+        "outputs": [to_json(event.data) for event in checkpoint.outputs if event.type == "output"],
+        "executors": {
+            key: {"saved": to_json(memory.saved), "private": to_json(memory.private)}
+            for key, memory in checkpoint.executors.items()
+        },
+        "usage": to_json(checkpoint.metadata.get("usage", {})),
+    }
+
+
+def request_to_json(event: WorkflowEvent, space: Space) -> dict[str, Any]:
+    """A pending request, with the schema of its answer."""
+    terms = event.terms
+    return {
+        "request_id": event.request_id,
+        "executor_id": event.source_executor_id,
+        "data": to_json(event.data),
+        "response_type": None if event.response_type is None else to_json(event.response_type),
+        "response_schema": schema_of(event.response_type),
+        "deadline": None if terms is None or terms.deadline is None else terms.deadline.isoformat(),
+        "assignee": None if terms is None else terms.assignee,
+    }
+
+
+def thread_to_json(info: ThreadInfo, space: Space, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A thread: the fields of AgentFlow first, then its status."""
+    about = about or {}
+    return {
+        "thread_id": space.public_id(info.thread_id),
+        "thread_name": about.get("name"),
+        "user_id": space.user_id,
+        "metadata": to_json(about.get("metadata")),
+        "updated_at": info.updated_at,
+        "run_id": info.run_id,
+        "workflow_name": info.workflow_name,
+        "status": info.status,
+        "checkpoint_id": info.checkpoint_id,
+        "number": info.number,
+        "due_at": None if info.due_at is None else info.due_at.isoformat(),
+    }
+
+
+# ---------------------------------------------------------------- messages from clients
+
 
 _MEDIA = ("image", "audio", "video", "document")
 
@@ -85,20 +234,16 @@ def _content(block: Mapping[str, Any], path: str) -> Content:
 
 
 def _media(media: Mapping[str, Any], kind: str, path: str) -> Content:
-    default_type = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}.get(
-        kind, "application/octet-stream"
-    )
-    media_type = media.get("mime_type") or default_type
+    default_type = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}.get(kind)
+    media_type = media.get("mime_type") or default_type or "application/octet-stream"
     url, data = media.get("url"), media.get("data_base64") or media.get("data")
     if isinstance(url, str) and url.startswith(("http://", "https://", "data:")):
-        return Content.from_uri(
-            _require_text(url, f"{path}.url"), media_type=_require_text(media_type, f"{path}.mime_type")
-        )
+        url = _require_text(url, f"{path}.url")
+        return Content.from_uri(url, media_type=_require_text(media_type, f"{path}.mime_type"))
     if isinstance(data, str):
+        media_type = _require_text(media_type, f"{path}.mime_type")
         try:
-            return Content.from_data(
-                base64.b64decode(data, validate=True), _require_text(media_type, f"{path}.mime_type")
-            )
+            return Content.from_data(base64.b64decode(data, validate=True), media_type)
         except binascii.Error:
             raise _invalid_message(f"{path}.data_base64", "expected base64") from None
     raise _invalid_message(path, "expected a url (http, https or data) or data_base64")
@@ -127,19 +272,11 @@ def to_messages(data: Any, role: str, author: str | None = None) -> list[Message
     return [Message(role, text, author)]
 
 
-def with_run_ids(messages: Iterable[Message], run: str, first: int = 0) -> list[Message]:
-    """Message ids from a run id. A workflow without an agent stores no message ids."""
-    return [
-        message if message.message_id else msgspec.structs.replace(message, message_id=f"{run}{at}")
-        for at, message in enumerate(messages, first)
-    ]
-
-
-def message_to_client(message: Message, message_id: str) -> dict[str, Any]:
+def message_to_client(message: Message) -> dict[str, Any]:
     usages = [content.usage_details for content in message.contents if content.type == "usage"]
     blocks = [_block(content) for content in message.contents if content.type != "usage"]
     return {
-        "message_id": message.message_id or message_id,
+        "message_id": message.message_id,
         "role": message.role,
         "content": blocks,
         "delta": False,
@@ -153,12 +290,7 @@ def message_to_client(message: Message, message_id: str) -> dict[str, Any]:
 
 
 def messages_to_client(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Messages without an id get one from their position, which is stable in an append-only conversation."""
-    return [message_to_client(message, place_id(at)) for at, message in enumerate(messages)]
-
-
-def place_id(at: int) -> str:
-    return f"m{at}"
+    return [message_to_client(message) for message in with_ids(messages)]
 
 
 def _block(content: Content) -> dict[str, Any]:
@@ -217,9 +349,7 @@ class SpeakingExecutor(AgentExecutor):
         if not ids:
             return response
         messages_with_ids = tuple(ids.get(id(message), message) for message in response.messages)
-        if any(
-            message.message_id is None for message in messages_with_ids
-        ):  # the session holds copies: its last messages are the response
+        if any(message.message_id is None for message in messages_with_ids):  # the session holds copies, as its last
             messages_with_ids = tuple(session.messages[len(session.messages) - len(messages_with_ids) :])
         return msgspec.structs.replace(response, messages=messages_with_ids)
 
@@ -244,17 +374,20 @@ def merge_messages(messages: Iterable[Message], added: Iterable[Message]) -> lis
     return after
 
 
-def with_ids(messages: Iterable[Message]) -> list[Message]:
-    """Give messages without an id the id of their position, so that it stays when earlier messages are removed."""
+def with_ids(messages: Iterable[Message], prefix: str = "m", first: int = 0) -> list[Message]:
+    """Give messages without an id the id of their position, which stays when earlier messages are removed.
+
+    `prefix`: names the run, where a workflow without an agent stores no message ids.
+    """
     return [
-        message if message.message_id else msgspec.structs.replace(message, message_id=place_id(at))
-        for at, message in enumerate(messages)
+        message if message.message_id else msgspec.structs.replace(message, message_id=f"{prefix}{at}")
+        for at, message in enumerate(messages, first)
     ]
 
 
 def find_message(messages: Iterable[Message], message_id: str) -> tuple[int, Message]:
     """Raises HttpProblem."""
-    for at, message in enumerate(messages):
-        if (message.message_id or place_id(at)) == message_id:
+    for at, message in enumerate(with_ids(messages)):
+        if message.message_id == message_id:
             return at, message
     raise HttpProblem(404, "message_not_found", f"This thread has no message {message_id!r}.", field="message_id")
