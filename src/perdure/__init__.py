@@ -136,8 +136,7 @@ if TYPE_CHECKING:
     from perdure.graph.context import WorkflowContext as WorkflowContext
     from perdure.graph.drawing.picture import outcomes_of as outcomes_of
     from perdure.graph.drawing.viz import WorkflowViz as WorkflowViz
-    from perdure.graph.executor import Executor as Executor, FunctionExecutor as FunctionExecutor, executor as executor
-    from perdure.graph.graph import (
+    from perdure.graph.edges import (
         Case as Case,
         Default as Default,
         Edge as Edge,
@@ -146,11 +145,14 @@ if TYPE_CHECKING:
         FanInEdgeGroup as FanInEdgeGroup,
         FanOutEdgeGroup as FanOutEdgeGroup,
         SingleEdgeGroup as SingleEdgeGroup,
-        SubWorkflowRequestMessage as SubWorkflowRequestMessage,
-        SubWorkflowResponseMessage as SubWorkflowResponseMessage,
         SwitchCaseEdgeGroup as SwitchCaseEdgeGroup,
         SwitchCaseEdgeGroupCase as SwitchCaseEdgeGroupCase,
         SwitchCaseEdgeGroupDefault as SwitchCaseEdgeGroupDefault,
+    )
+    from perdure.graph.executor import Executor as Executor, FunctionExecutor as FunctionExecutor, executor as executor
+    from perdure.graph.graph import (
+        SubWorkflowRequestMessage as SubWorkflowRequestMessage,
+        SubWorkflowResponseMessage as SubWorkflowResponseMessage,
         WorkflowExecutor as WorkflowExecutor,
     )
     from perdure.graph.handlers import handler as handler, response_handler as response_handler
@@ -263,12 +265,12 @@ _NAMES = {
     "perdure.graph.context": "WorkflowContext",
     "perdure.graph.drawing.picture": "outcomes_of",
     "perdure.graph.drawing.viz": "WorkflowViz",
-    "perdure.graph.executor": "Executor FunctionExecutor executor",
-    "perdure.graph.graph": (
+    "perdure.graph.edges": (
         "Case Default Edge EdgeCondition EdgeGroup FanInEdgeGroup FanOutEdgeGroup SingleEdgeGroup SwitchCaseEdgeGroup "
-        "SwitchCaseEdgeGroupCase SwitchCaseEdgeGroupDefault SubWorkflowRequestMessage SubWorkflowResponseMessage "
-        "WorkflowExecutor"
+        "SwitchCaseEdgeGroupCase SwitchCaseEdgeGroupDefault"
     ),
+    "perdure.graph.executor": "Executor FunctionExecutor executor",
+    "perdure.graph.graph": "SubWorkflowRequestMessage SubWorkflowResponseMessage WorkflowExecutor",
     "perdure.graph.handlers": "handler response_handler",
     "perdure.graph.policy": "RetryPolicy add append merge",
     "perdure.graph.validation": "validate_workflow_graph",

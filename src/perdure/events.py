@@ -7,12 +7,49 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 from types import NoneType
-from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from perdure.errors import UnreadableValue
 from perdure.records import CheckpointInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    DataT = TypeVar("DataT", default=Any)
+
+    class _Event(msgspec.Struct, Generic[DataT], frozen=True):
+        """Type checkers know an event by the type of its data: `WorkflowEvent[str]`."""
+
+else:
+    DataT = Any
+
+    class _EventType(type(msgspec.Struct)):
+        """Lets a subclass have an `__init__`, which a Struct cannot. Then it has a `__dict__` for attributes, too.
+
+        On Python 3.11 a call of a class with a metaclass takes 0.13 us more. Hot code copies a constant instead, with
+        `msgspec.structs.replace`.
+        """
+
+        def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> type:
+            init = namespace.pop("__init__", None)
+            if init is None:
+                return super().__new__(mcls, name, bases, namespace, **options)
+            options = {"dict": True, "frozen": False, **options}
+            cls = super().__new__(_EventTypeWithInit, name, bases, namespace, **options)
+            cls.__init__ = init
+            return cls
+
+    class _EventTypeWithInit(_EventType):
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            event = type(msgspec.Struct).__call__(cls, "")
+            cls.__init__(event, *args, **kwargs)
+            return event
+
+    class _Event(msgspec.Struct, frozen=True, metaclass=_EventType):
+        def __class_getitem__(cls, kind: Any) -> type:
+            return cls
 
 
 class WorkflowRunState(str, Enum):
@@ -103,7 +140,7 @@ class RequestTerms(msgspec.Struct, frozen=True):
     assignee: str | None = None
 
 
-class WorkflowEvent(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+class WorkflowEvent(_Event[DataT], frozen=True, repr_omit_defaults=True):
     """One event. Which fields are set depends on `type`; unset ones are None.
 
     Events of a live stream have no `seq`: they are provisional until their superstep is committed. Events of a
@@ -178,16 +215,16 @@ class WorkflowEvent(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     # Constructors of the engine's events, for tests of consumers.
 
     @classmethod
-    def started(cls) -> WorkflowEvent:
-        return cls("started")
+    def started(cls, data: Any = None) -> WorkflowEvent:
+        return cls("started", data)
 
     @classmethod
-    def status(cls, state: WorkflowRunState) -> WorkflowEvent:
-        return cls("status", state=state)
+    def status(cls, state: WorkflowRunState, data: Any = None) -> WorkflowEvent:
+        return cls("status", data, state=state)
 
     @classmethod
-    def failed(cls, details: WorkflowErrorDetails) -> WorkflowEvent:
-        return cls("failed", details=details)
+    def failed(cls, details: WorkflowErrorDetails, data: Any = None) -> WorkflowEvent:
+        return cls("failed", data, details=details)
 
     @classmethod
     def output(cls, executor_id: str, data: Any) -> WorkflowEvent:
@@ -224,12 +261,12 @@ class WorkflowEvent(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         )
 
     @classmethod
-    def superstep_started(cls, iteration: int) -> WorkflowEvent:
-        return cls("superstep_started", iteration=iteration)
+    def superstep_started(cls, iteration: int, data: Any = None) -> WorkflowEvent:
+        return cls("superstep_started", data, iteration=iteration)
 
     @classmethod
-    def superstep_completed(cls, iteration: int) -> WorkflowEvent:
-        return cls("superstep_completed", iteration=iteration)
+    def superstep_completed(cls, iteration: int, data: Any = None) -> WorkflowEvent:
+        return cls("superstep_completed", data, iteration=iteration)
 
     @classmethod
     def executor_invoked(cls, executor_id: str, data: Any = None) -> WorkflowEvent:
@@ -246,6 +283,28 @@ class WorkflowEvent(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     @classmethod
     def executor_bypassed(cls, executor_id: str, data: Any = None) -> WorkflowEvent:
         return cls("executor_bypassed", data, executor_id=executor_id)
+
+
+def change_event(event: WorkflowEvent, **fields: Any) -> WorkflowEvent:
+    """A copy with other fields, and with the attributes of a subclass that has some."""
+    changed = msgspec.structs.replace(event, **fields)
+    attributes: dict[str, Any] = getattr(event, "__dict__", {})
+    for name, value in attributes.items():
+        setattr(changed, name, value)
+    return changed
+
+
+def _set_fields(event: WorkflowEvent, *args: Any, **fields: Any) -> None:
+    """`super().__init__(...)` of a subclass with an `__init__`."""
+    stated = dict(zip(event.__struct_fields__, args, strict=False)) | fields
+    unknown = next((name for name in stated if name not in event.__struct_fields__), None)
+    if unknown is not None or len(args) > len(event.__struct_fields__):
+        raise TypeError(f"WorkflowEvent() got an unexpected argument {unknown or args[-1]!r}")
+    for name, value in stated.items():
+        msgspec.structs.force_setattr(event, name, value)
+
+
+WorkflowEvent.__init__ = _set_fields  # type: ignore[method-assign, assignment]  # a Struct takes none in its body
 
 
 @cache

@@ -77,8 +77,8 @@ class EdgeDuplicationError(WorkflowValidationError):
     def __init__(self, edge_id: str) -> None:
         self.edge_id = edge_id
         super().__init__(
-            f"The edge {edge_id!r} was added twice. Remove one of the calls; to send by "
-            "condition, give one switch-case group instead of several edges to one target.",
+            f"Duplicate edge detected: {edge_id} was added twice. Remove one of the calls; to send "
+            "by condition, give one switch-case group instead of several edges to one target.",
             ValidationTypeEnum.EDGE_DUPLICATION,
         )
 
@@ -98,9 +98,10 @@ class TypeCompatibilityError(WorkflowValidationError):
         self.source_types = list(source_types)
         self.target_types = list(target_types)
         super().__init__(
-            f"{source_executor_id!r} sends {type_names(source_types)}, but {target_executor_id!r} accepts only "
-            f"{type_names(target_types)}. Add a handler for one of these types to {target_executor_id!r}, or "
-            f"correct the annotation of {source_executor_id!r}'s context.",
+            f"Type incompatibility between executors {source_executor_id!r} -> {target_executor_id!r}: the first sends "
+            f"{type_names(source_types)}, but the second accepts only {type_names(target_types)}. Add a handler for "
+            f"one of these types to {target_executor_id!r}, or correct the annotation of {source_executor_id!r}'s "
+            "context.",
             ValidationTypeEnum.TYPE_COMPATIBILITY,
         )
 
@@ -116,8 +117,8 @@ class DuplicateExecutorId(WorkflowValidationError, ValueError):
     def __init__(self, executor_id: str) -> None:
         self.executor_id = executor_id
         super().__init__(
-            f"Two different executors have the id {executor_id!r}. Give one of them another `id=`; "
-            "checkpoints find an executor's state by it.",
+            f"Duplicate executor ID {executor_id!r}: two different executors or agents have it. Give one of them "
+            "another; checkpoints find an executor's state by its id.",
             ValidationTypeEnum.EXECUTOR_DUPLICATION,
         )
 

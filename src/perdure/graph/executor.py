@@ -11,8 +11,7 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, Self, overload
 
 from perdure.clock import await_uncancelled
-from perdure.graph.annotations import flatten_union, hints_of
-from perdure.graph.handlers import MARK, Declaration, Handler, HandlerTable, read_handler
+from perdure.graph.handlers import MARK, Declaration, Handler, HandlerTable, read_function, read_handler
 from perdure.graph.matching import is_type_compatible
 from perdure.graph.policy import DEFAULT, STOP, FailurePolicy, RetryPolicy, Seconds, executor_policy
 from perdure.records import WorkflowMessage
@@ -61,7 +60,7 @@ class Executor:
             self.table = table_of(self.__class__)
             if not self.table.handlers and not self.table.responses:
                 raise ValueError(
-                    f"Executor {self.__class__.__qualname__} has no handlers. Mark a method with @handler: "
+                    f"Executor {self.__class__.__qualname__} has no handlers defined. Mark a method with @handler: "
                     "`@handler async def handle(self, message: str, ctx: WorkflowContext[str]) -> None`."
                 )
 
@@ -90,8 +89,7 @@ class Executor:
 
     @property
     def input_types(self) -> list[Any]:
-        types = [member for handler in self.table.handlers for member in flatten_union(handler.message_type)]
-        return list(dict.fromkeys(types))
+        return list(dict.fromkeys(handler.message_type for handler in self.table.handlers))
 
     @property
     def output_types(self) -> list[Any]:
@@ -187,7 +185,9 @@ def _union(table: HandlerTable, field: str) -> list[Any]:
 
 def _checked_id(executor_id: object) -> str:
     if not isinstance(executor_id, str) or not executor_id:
-        raise ValueError(f"An executor needs a non-empty id, got {executor_id!r}. Checkpoints find its state by it.")
+        raise ValueError(
+            f"Executor ID must be a non-empty string, got {executor_id!r}. Checkpoints find its state by it."
+        )
     return executor_id
 
 
@@ -232,18 +232,15 @@ class FunctionExecutor(Executor):
         if not callable(func):
             raise ValueError(f"FunctionExecutor needs a function, got {func!r}.")
         if isinstance(func, (staticmethod, classmethod)):
-            raise ValueError("FunctionExecutor does not take static or class methods: pass the plain function.")
+            raise ValueError(
+                f"The @executor decorator cannot be used with @{type(func).__name__}: pass a plain function, or write "
+                "an Executor with a @handler."
+            )
         _refuse_generator(func)
         name = id or getattr(func, "__name__", "") or "function"
         super().__init__(name, defer_discovery=True, retry=retry, timeout=timeout, on_error=on_error)
         self.func = func
-        if input is None and (output is not None or workflow_output is not None):
-            raise ValueError(
-                "@executor(output=..., workflow_output=...) also needs input=: explicit types replace annotations."
-            )
-        explicit = None if input is None else {"input": input, "output": output, "workflow_output": workflow_output}
-        hints = None if explicit is not None else hints_of(func)
-        handler = read_handler(func, Declaration(False, explicit, hints), bound=False)
+        handler = read_function(func, {"input": input, "output": output, "workflow_output": workflow_output})
         self.table = HandlerTable(self.id, [replace(handler, function=_as_method(func))])
 
     @property

@@ -1,146 +1,21 @@
-"""Graph: nodes, edges and their conditions. The engine follows them (engine/thread/compiled.py). A node is an executor:
-also a workflow as an executor of another, or that of an agent."""
+"""Graph: nodes and edges. The engine follows them (engine/thread/compiled.py). A node is an executor: also a workflow
+as an executor of another, or that of an agent."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 from perdure.errors import AnswerRejected
 from perdure.events import WorkflowEvent
 from perdure.graph.coercion import coerce
+from perdure.graph.edges import EdgeGroup
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import Handler, HandlerTable, Returns
 from perdure.graph.policy import STOP, FailurePolicy, Reducer, RetryPolicy, Seconds
-
-EdgeCondition: TypeAlias = Callable[[Any], bool | Awaitable[bool]]
-SelectionFunction: TypeAlias = Callable[[Any, list[str]], list[str]]
-
-
-def function_name(function: Callable[..., Any] | None) -> str | None:
-    """The name of a condition in a signature and in a drawing: `<lambda>` for a lambda."""
-    if function is None:
-        return None
-    return getattr(function, "__name__", None) or type(function).__name__
-
-
-@dataclass(frozen=True)
-class Edge:
-    source_id: str
-    target_id: str
-    condition: EdgeCondition | None = None
-    condition_name: str | None = None
-
-    def __post_init__(self) -> None:
-        if not self.source_id or not self.target_id:
-            raise ValueError(f"An edge needs a source and a target, got {self.source_id!r} -> {self.target_id!r}.")
-        if self.condition is not None and self.condition_name is None:
-            object.__setattr__(self, "condition_name", function_name(self.condition))
-
-    @property
-    def id(self) -> str:
-        return f"{self.source_id}->{self.target_id}"
-
-    @property
-    def has_condition(self) -> bool:
-        return self.condition is not None
-
-    async def should_route(self, data: Any) -> bool:
-        if self.condition is None:
-            return True
-        answer = self.condition(data)
-        return bool(await answer if isinstance(answer, Awaitable) else answer)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"source_id": self.source_id, "target_id": self.target_id, "condition_name": self.condition_name}
-
-
-@dataclass(frozen=True)
-class EdgeGroup:
-    """Edges that are routed together. Its `id` is derived from them, so it is the same in every process."""
-
-    edges: tuple[Edge, ...]
-
-    @property
-    def id(self) -> str:
-        sources, targets = ",".join(self.source_executor_ids), ",".join(self.target_executor_ids)
-        return f"{type(self).__name__}/{sources}->{targets}"
-
-    @property
-    def type(self) -> str:
-        return type(self).__name__
-
-    @property
-    def source_executor_ids(self) -> list[str]:
-        return list(dict.fromkeys(edge.source_id for edge in self.edges))
-
-    @property
-    def target_executor_ids(self) -> list[str]:
-        return list(dict.fromkeys(edge.target_id for edge in self.edges))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"id": self.id, "type": self.type, "edges": [edge.to_dict() for edge in self.edges]}
-
-
-@dataclass(frozen=True)
-class SingleEdgeGroup(EdgeGroup):
-    """One edge, with or without a condition."""
-
-
-@dataclass(frozen=True)
-class FanOutEdgeGroup(EdgeGroup):
-    """One source, several targets: all of them, or those that `selection_func` names."""
-
-    selection_func: SelectionFunction | None = None
-
-    @property
-    def selection_func_name(self) -> str | None:
-        return function_name(self.selection_func)
-
-
-@dataclass(frozen=True)
-class FanInEdgeGroup(EdgeGroup):
-    """Several sources, one target: it gets the list of their messages once each has sent one."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """`condition(message)` true: the message goes to `target`."""
-
-    condition: Callable[[Any], bool]
-    target: Any
-
-
-@dataclass(frozen=True)
-class Default:
-    """The target of messages that no Case takes."""
-
-    target: Any
-
-
-@dataclass(frozen=True)
-class SwitchCaseEdgeGroupCase:
-    condition: Callable[[Any], bool]
-    target_id: str
-
-    @property
-    def condition_name(self) -> str | None:
-        return function_name(self.condition)
-
-
-@dataclass(frozen=True)
-class SwitchCaseEdgeGroupDefault:
-    target_id: str
-
-
-@dataclass(frozen=True)
-class SwitchCaseEdgeGroup(EdgeGroup):
-    """Cases tried in order, the first true one wins, otherwise the default."""
-
-    cases: tuple[SwitchCaseEdgeGroupCase | SwitchCaseEdgeGroupDefault, ...] = field(default=())
 
 
 @dataclass(frozen=True)
@@ -248,6 +123,10 @@ class WorkflowExecutor(Executor):
         self.propagate_request = propagate_request
         self.table = HandlerTable(id, _handlers(self.graph, allow_direct_output, propagate_request))
 
+    def to_dict(self) -> dict[str, Any]:
+        describe = getattr(self.workflow, "to_dict", dict)
+        return {**super().to_dict(), "workflow": describe()}
+
 
 def find_graph(thing: Any) -> Graph | None:
     graph = getattr(thing, "graph", None) if not isinstance(thing, (type, Executor)) else None
@@ -313,8 +192,8 @@ def node_of(thing: Any, host: AgentHost) -> Node:
     if callable(thing) and not inspect.iscoroutinefunction(thing):
         return Node(_make_executor(thing, host), lambda: _make_executor(thing, host))
     raise TypeError(
-        f"Expected an Executor, an agent (something with run() and a name), or a function that makes one, got "
-        f"{thing!r}."
+        "WorkflowBuilder expected an Executor or SupportsAgentRun instance (an agent: run() and a name), or a function "
+        f"that makes one, got {thing!r}."
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Never, NoReturn, TypeVar, get_args, get_origin, overload
@@ -55,13 +55,14 @@ class Handler:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The arguments of a decorator. The annotations are read when the class is first used."""
+    """The arguments of a decorator."""
 
     is_response: bool
     explicit: dict[str, Any] | None
     """None: infer from annotations."""
     early_hints: dict[str, Any] | None
-    """Hints resolved while decorating, when classes of an enclosing function are still visible."""
+    """Hints resolved while decorating, when classes of an enclosing function are still visible. None: a name in them is
+    defined later, so the annotations are read when the class is first used."""
 
 
 @overload
@@ -78,7 +79,8 @@ def handler(func: F | None = None, *, input: Any = None, output: Any = None, wor
     """
     if input is None and (output is not None or workflow_output is not None):
         raise ValueError(
-            "@handler(output=..., workflow_output=...) also needs input=: explicit types replace all annotations."
+            "A handler with explicit type parameters must specify 'input' type: @handler(input=..., output=...). "
+            "Explicit types replace all annotations."
         )
     explicit = None if input is None else {"input": input, "output": output, "workflow_output": workflow_output}
     return _decorate(func, explicit, is_response=False)
@@ -94,10 +96,13 @@ def response_handler(
     func: F | None = None, *, request: Any = None, response: Any = None, output: Any = None, workflow_output: Any = None
 ) -> Any:
     """Mark a method as the receiver of answers: `async def m(self, original_request: R, response: S, ctx)`."""
-    if (request is None) != (response is None):
-        raise ValueError("@response_handler needs both request= and response=, or neither.")
-    if request is None and (output is not None or workflow_output is not None):
-        raise ValueError("@response_handler(output=...) also needs request= and response=.")
+    if any(kind is not None for kind in (request, response, output, workflow_output)):
+        missing = "request" if request is None else "response" if response is None else None
+        if missing is not None:
+            raise ValueError(
+                f"A response handler with explicit type parameters must specify {missing!r} type: "
+                "@response_handler(request=..., response=...). Explicit types replace all annotations."
+            )
     explicit = {"request": request, "input": response, "output": output, "workflow_output": workflow_output}
     return _decorate(func, None if request is None else explicit, is_response=True)
 
@@ -107,17 +112,63 @@ def _decorate(func: F | None, explicit: dict[str, Any] | None, *, is_response: b
 
     def mark(function: F) -> F:
         early = None
-        if explicit is None:
-            with contextlib.suppress(ValueError):  # refers to a class that is defined later: read again at first use
-                early = hints_of(function)
-        setattr(function, MARK, Declaration(is_response, explicit, early))
+        with contextlib.suppress(ValueError):  # refers to a class that is defined later: read again at first use
+            early = {} if explicit is not None else hints_of(function)
+        declaration = Declaration(is_response, explicit, early)
+        if early is not None and not any(isinstance(kind, str) for kind in (explicit or {}).values()):
+            read_handler(function, declaration)  # wrong annotations are rejected where they are written
+        setattr(function, MARK, declaration)
         return function
 
     return mark if func is None else mark(func)
 
 
-def read_handler(function: Callable[..., Any], declaration: Declaration, *, bound: bool = True) -> Handler:
-    """The handler that a marked function declares. Raises ValueError for missing or wrong annotations."""
+def read_handler(function: Callable[..., Any], declaration: Declaration) -> Handler:
+    """The handler that a marked method declares. Raises ValueError for missing or wrong annotations."""
+    roles = ["original_request", "response"] if declaration.is_response else ["message"]
+    names = _parameters(function, ["self", *roles])[1:]
+    takes_context = len(names) > len(roles)
+    explicit = declaration.explicit
+    if explicit is not None:
+        stated = _explicit_types(function, explicit)
+        types = [normalize(stated[name]) for name in ("request", "input") if name in stated]
+        sent, yielded = flatten_union(stated.get("output", Never)), flatten_union(stated.get("workflow_output", Never))
+        sent, yielded, returns = _real(sent), _real(yielded), Returns.NOTHING
+    else:
+        hints = declaration.early_hints if declaration.early_hints is not None else hints_of(function)
+        types = [_declared_type(function, hints, name, role) for name, role in zip(names, roles, strict=False)]
+        sent, yielded = _context_types(function, hints, names[-1]) if takes_context else ((), ())
+        sent, yielded, returns = _with_return(hints.get("return"), sent, yielded)
+    request = types[0] if declaration.is_response else None
+    own = cancels_itself(function)
+    return Handler(_short_name(function), function, types[-1], request, sent, yielded, takes_context, returns, own)
+
+
+def read_function(function: Callable[..., Any], explicit: dict[str, Any]) -> Handler:
+    """The handler that a function is: each explicit type replaces what its annotations say."""
+    names = _parameters(function, ["message"])
+    stated = _explicit_types(function, explicit)
+    try:
+        hints = hints_of(function)
+    except ValueError:
+        if "input" not in stated:
+            raise
+        hints = {}
+    kind = normalize(stated["input"]) if "input" in stated else _declared_type(function, hints, names[0], "message")
+    sent, yielded = (), ()
+    if len(names) > 1 and ("input" not in stated or get_origin(hints.get(names[1])) is WorkflowContext):
+        sent, yielded = _context_types(function, hints, names[1])
+    sent = _real(flatten_union(stated["output"])) if "output" in stated else sent
+    yielded = _real(flatten_union(stated["workflow_output"])) if "workflow_output" in stated else yielded
+    returns = Returns.NOTHING
+    if not stated:
+        sent, yielded, returns = _with_return(hints.get("return"), sent, yielded)
+    own = cancels_itself(function)
+    return Handler(_short_name(function), function, kind, None, sent, yielded, len(names) > 1, returns, own)
+
+
+def _parameters(function: Callable[..., Any], expected: list[str]) -> list[str]:
+    """The names of its positional parameters: the expected ones, and perhaps a context."""
     parameters = inspect.signature(function).parameters.values()
     keywords = [parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     required = [parameter.name for parameter in keywords if parameter.default is parameter.empty]
@@ -126,25 +177,13 @@ def read_handler(function: Callable[..., Any], declaration: Declaration, *, boun
             f"Handler {_name(function)!r} requires the keyword {required[0]!r}, but handlers are called with the "
             "message and the context, by position. Give the keyword a default, or remove it."
         )
-    names = [parameter.name for parameter in parameters if parameter not in keywords][1 if bound else 0 :]
-    values = 2 if declaration.is_response else 1
-    if not values <= len(names) <= values + 1:
+    names = [parameter.name for parameter in parameters if parameter not in keywords]
+    if not len(expected) <= len(names) <= len(expected) + 1:
         raise ValueError(
-            f"Handler {_name(function)!r} must take {'request, response' if values == 2 else 'a message'} and, "
-            f"optionally, a context; it takes ({', '.join(names)})."
+            f"Handler {_name(function)!r} must have ({', '.join(expected)}) or ({', '.join(expected)}, ctx). Got "
+            f"{len(names)} parameters: ({', '.join(names)})."
         )
-    takes_context = len(names) == values + 1
-    if declaration.explicit is not None:
-        types, sent, yielded = _explicit_types(function, declaration.explicit)
-        returns = Returns.NOTHING
-    else:
-        hints = declaration.early_hints if declaration.early_hints is not None else hints_of(function)
-        types = [_declared_type(function, hints, name) for name in names[:values]]
-        sent, yielded = _context_types(function, hints.get(names[values])) if takes_context else ((), ())
-        sent, yielded, returns = _with_return(hints.get("return"), sent, yielded)
-    request, own = types[0] if declaration.is_response else None, cancels_itself(function)
-    name = _name(function).rpartition(".")[2]
-    return Handler(name, function, types[-1], request, sent, yielded, takes_context, returns, own)
+    return names
 
 
 def cancels_itself(function: Any) -> bool:
@@ -159,58 +198,76 @@ def _name(function: Any) -> str:
     return name
 
 
-def _explicit_types(
-    function: Callable[..., Any], explicit: dict[str, Any]
-) -> tuple[list[Any], tuple[Any, ...], tuple[Any, ...]]:
-    """The types of the parameters, and those that are sent and yielded."""
+def _short_name(function: Any) -> str:
+    return _name(function).rpartition(".")[2]
+
+
+def _explicit_types(function: Callable[..., Any], explicit: dict[str, Any]) -> dict[str, Any]:
     namespace = getattr(function, "__globals__", {})
     types = {name: resolve_annotation(kind, namespace) for name, kind in explicit.items() if kind is not None}
-    accepted = [normalize(types[name]) for name in ("request", "input") if name in explicit]
-    _refuse_typevar(function, accepted[-1])
-    sent, yielded = (flatten_union(types[name]) if name in types else () for name in ("output", "workflow_output"))
-    return accepted, sent, yielded
+    for name, kind in types.items():
+        _refuse_typevar(function, kind, f"its {'response' if name == 'input' and 'request' in types else name} type")
+    return types
 
 
-def _declared_type(function: Callable[..., Any], hints: dict[str, Any], name: str) -> Any:
+def _declared_type(function: Callable[..., Any], hints: dict[str, Any], name: str, role: str) -> Any:
     if name not in hints:
         raise ValueError(
-            f"Handler {_name(function)!r} needs a type annotation on {name!r}: it decides which messages arrive "
-            "here. Annotate it, or give explicit types: @handler(input=...)."
+            f"Handler {_name(function)!r} must have a type annotation for the {role} parameter {name!r}: it decides "
+            "which messages arrive here. Annotate it, or give explicit types: @handler(input=...)."
         )
-    _refuse_typevar(function, hints[name])
+    _refuse_typevar(function, hints[name], f"its {role} type")
     return normalize(hints[name])
 
 
-def _refuse_typevar(function: Callable[..., Any], annotation: Any) -> None:
+def _refuse_typevar(function: Callable[..., Any], annotation: Any, role: str) -> None:
     if contains_typevar(annotation):
         raise ValueError(
-            f"Handler {_name(function)!r} is annotated with {type_name(annotation)}, a type variable, which no "
-            "message can be matched with. Use a concrete type, or @handler(input=...)."
+            f"Handler {_name(function)!r} has an unresolved TypeVar {type_name(annotation)!r} as {role}: no message "
+            "can be matched with it. Use a concrete type, or @handler(input=..., output=...)."
         )
 
 
-def _context_types(function: Callable[..., Any], annotation: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The types in `WorkflowContext[Sent, Yielded]`; none for a bare or missing annotation."""
-    if annotation is None or annotation is Any or annotation is WorkflowContext:
+def _context_types(
+    function: Callable[..., Any], hints: dict[str, Any], name: str
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The types in `WorkflowContext[Sent, Yielded]`; none for a bare annotation."""
+    annotation = hints.get(name)
+    if annotation is WorkflowContext:
         return (), ()
+    forms = "WorkflowContext, WorkflowContext[Sent] or WorkflowContext[Sent, Yielded]"
+    if name not in hints:
+        raise ValueError(f"Handler {_name(function)!r}: the parameter {name!r} must have a {forms} type annotation.")
     if get_origin(annotation) is not WorkflowContext:
         raise ValueError(
-            f"Handler {_name(function)!r}: the context parameter is annotated with {type_name(annotation)}, "
-            "expected WorkflowContext, WorkflowContext[Sent] or WorkflowContext[Sent, Yielded]."
+            f"Handler {_name(function)!r}: the parameter {name!r} must be annotated as {forms}, got "
+            f"{type_name(annotation)}."
         )
-    sent, yielded = get_args(annotation)
-    return _spread(sent), _spread(yielded)
+    sent, yielded = (_context_argument(function, argument) for argument in get_args(annotation))
+    return sent, yielded
 
 
-def _spread(annotation: Any) -> tuple[Any, ...]:
-    return tuple(member for member in flatten_union(annotation) if member is not Never and member is not NoReturn)
+def _context_argument(function: Callable[..., Any], annotation: Any) -> tuple[Any, ...]:
+    _refuse_typevar(function, annotation, "a type of its WorkflowContext")
+    members = flatten_union(annotation)
+    wrong = [member for member in members if isinstance(member, int | float | bytes | list | tuple | dict | set)]
+    if wrong:
+        raise ValueError(
+            f"Handler {_name(function)!r}: its WorkflowContext contains an invalid type entry, {wrong[0]!r}. Use a "
+            "type."
+        )
+    return _real(members)
+
+
+def _real(members: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(member for member in members if member is not Never and member is not NoReturn)
 
 
 def _with_return(
     annotation: Any, sent: tuple[Any, ...], yielded: tuple[Any, ...]
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], Returns]:
     """The types with a declared return value, which is sent, or yielded if only outputs are declared."""
-    returned = () if annotation is None else _spread(annotation)
+    returned = () if annotation is None else _real(flatten_union(annotation))
     if not returned or returned == (type(None),):
         return sent, yielded, Returns.NOTHING
     if yielded and not sent:
@@ -272,8 +329,8 @@ def _refuse_duplicates(owner: str, handlers: list[Handler], responses: list[Hand
         )
         if key in seen:
             raise ValueError(
-                f"{owner} has two handlers for {type_name(handler.message_type)}: {seen[key]!r} and {handler.name!r}. "
-                "Keep one, or give them different types."
+                f"Duplicate handler for type {type_name(handler.message_type)} in {owner}: {seen[key]!r} and "
+                f"{handler.name!r}. Keep one, or give them different types."
             )
         seen[key] = handler.name
 

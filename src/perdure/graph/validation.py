@@ -21,8 +21,9 @@ from perdure.errors import (
     WorkflowValidationError,
     did_you_mean,
 )
+from perdure.graph.edges import Edge, EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup
 from perdure.graph.executor import Executor, accepts
-from perdure.graph.graph import Edge, EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup, Graph, WorkflowExecutor
+from perdure.graph.graph import Graph, WorkflowExecutor
 from perdure.log import get_logger
 from perdure.names import stable_name
 
@@ -32,18 +33,25 @@ logger = get_logger("graph")
 def validate_workflow_graph(
     edge_groups: Sequence[EdgeGroup],
     executors: Mapping[str, Executor],
-    start_executor_id: str,
+    start_executor: Executor,
+    output_executors: Sequence[str] | str | None = None,
+    intermediate_executors: Sequence[str] | str | None = None,
+    *,
     fallbacks: Mapping[str, str] | None = None,
-) -> None:
-    """Raises the first WorkflowValidationError found: duplicate edges, then types, then connectivity."""
+) -> dict[str, str]:
+    """The kinds of outputs by executor. Raises the first WorkflowValidationError found: duplicate edges, then types,
+    then connectivity, then outputs."""
+    start_executor_id = start_executor.id
+    executors = executors or {start_executor_id: start_executor}
     if start_executor_id not in executors:
-        raise GraphConnectivityError(f"The start executor {start_executor_id!r} is not part of the graph.")
+        raise GraphConnectivityError(f"Start executor {start_executor_id!r} is not present in the workflow graph.")
     _check_duplicate_edges(edge_groups)
     for group in edge_groups:
         for edge in group.edges:
             _check_types(edge, executors, joined=isinstance(group, FanInEdgeGroup))
     _check_fallbacks(fallbacks or {}, executors)
     _check_reachable(edge_groups, executors, start_executor_id, fallbacks or {})
+    return designate(executors, output_executors, intermediate_executors)
 
 
 def _check_fallbacks(fallbacks: Mapping[str, str], executors: Mapping[str, Executor]) -> None:
@@ -117,19 +125,17 @@ def _check_reachable(
     unreachable = [executor_id for executor_id in executors if executor_id not in reached]
     if unreachable:
         raise GraphConnectivityError(
-            f"No path leads from the start executor {start_id!r} to {', '.join(map(repr, unreachable))}. Add an edge "
-            "to it, or leave it out."
+            f"These executors are unreachable from the start executor {start_id!r}: "
+            f"{', '.join(map(repr, unreachable))}. Add an edge to each, or leave it out."
         )
 
 
 def designate(
-    executors: Mapping[str, Executor], output: list[str] | str | None, intermediate: list[str] | str | None
+    executors: Mapping[str, Executor], output: Sequence[str] | str | None, intermediate: Sequence[str] | str | None
 ) -> dict[str, str]:
     """The graph's `output_kinds`, from `output_from` and `intermediate_output_from`. Both None: all are results."""
     if output is None and intermediate is None:
         return dict.fromkeys(executors, "output")
-    if output == "all_other":
-        raise _wrong_output("output_from accepts a list or 'all'; 'all_other' belongs to intermediate_output_from.")
     yielding = [executor_id for executor_id, executor in executors.items() if executor.workflow_output_types]
     outputs = _resolve(output, yielding, executors, "output_from")
     others = [executor_id for executor_id in yielding if executor_id not in outputs]
@@ -138,10 +144,11 @@ def designate(
     )
     both = sorted(set(outputs) & set(intermediates))
     if both:
-        raise _wrong_output(f"{both[0]!r} is in output_from and in intermediate_output_from; it can be only one.")
+        raise _wrong_output(f"Executor {both[0]!r} cannot be both output and intermediate: name it in one of the two.")
     if not outputs and not intermediates:
         raise _wrong_output(
-            "output_from and intermediate_output_from name no executor, so the workflow would have no output."
+            "Output designation must include at least one output or intermediate executor: output_from and "
+            "intermediate_output_from name none, so the workflow would have no output."
         )
     return dict.fromkeys(outputs, "output") | dict.fromkeys(intermediates, "intermediate")
 
@@ -149,21 +156,20 @@ def designate(
 def _resolve(names: Any, yielding: list[str], executors: Mapping[str, Executor], parameter: str) -> list[str]:
     if names is None:
         return []
-    if isinstance(names, str):
-        if names != "all":
-            raise _wrong_output(f"{parameter} must be a list of executors or 'all', got {names!r}.")
+    if names == "all":
         return list(yielding)
     if len(set(names)) != len(names):
-        raise _wrong_output(f"{parameter} names an executor twice: {names!r}.")
+        raise _wrong_output(f"Duplicate executor in {parameter}: {names!r}.")
     for executor_id in names:
         if executor_id not in executors:
             raise _wrong_output(
-                f"{parameter} names {executor_id!r}, which is not in the graph{did_you_mean(executor_id, executors)}."
+                f"Executor {executor_id!r} of {parameter} is not present in the workflow graph"
+                f"{did_you_mean(executor_id, executors)}."
             )
         if executor_id not in yielding:
             raise _wrong_output(
-                f"{parameter} names {executor_id!r}, whose handlers declare no workflow output. Annotate the context: "
-                "WorkflowContext[Sent, Yielded]."
+                f"Executor {executor_id!r} of {parameter} must have output type annotations: its handlers declare no "
+                "workflow output. Annotate the context, WorkflowContext[Sent, Yielded]."
             )
     return list(names)
 

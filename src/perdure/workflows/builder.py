@@ -15,26 +15,21 @@ from perdure.checkpoints.migration.migrations import AnyMigration
 from perdure.clock import Clock
 from perdure.engine.run.request import Durability, check_storage
 from perdure.errors import DuplicateExecutorId, GraphConnectivityError, InvalidRun, did_you_mean
-from perdure.graph.executor import Executor
-from perdure.graph.graph import (
+from perdure.graph.edges import (
     Case,
     Default,
-    Edge,
     EdgeCondition,
     EdgeGroup,
     FanInEdgeGroup,
     FanOutEdgeGroup,
-    Graph,
-    Node,
     SelectionFunction,
     SingleEdgeGroup,
     SwitchCaseEdgeGroup,
     SwitchCaseEdgeGroupCase,
     SwitchCaseEdgeGroupDefault,
-    function_name,
-    is_agent,
-    node_of,
 )
+from perdure.graph.executor import Executor
+from perdure.graph.graph import Graph, Node, is_agent, node_of
 from perdure.graph.policy import (
     DEFAULT,
     ISOLATE,
@@ -46,7 +41,7 @@ from perdure.graph.policy import (
     Seconds,
     executor_policy,
 )
-from perdure.graph.validation import check_paths, designate, validate_workflow_graph
+from perdure.graph.validation import check_paths, validate_workflow_graph
 from perdure.names import check_identifier
 from perdure.workflows.workflow import Workflow
 
@@ -85,6 +80,13 @@ class WorkflowBuilder:
     ) -> None:
         if output_from is not None and output_executors is not None:
             raise TypeError("Give output_from= or its older name output_executors=, not both.")
+        for parameter, literal, known in (
+            ("output_from", output_from, ("all",)),
+            ("intermediate_output_from", intermediate_output_from, ("all", "all_other")),
+        ):
+            if isinstance(literal, str) and literal not in known:
+                names = " or ".join(map(repr, known))
+                raise ValueError(f"Unsupported {parameter} literal {literal!r}: use {names}, or a list of executors.")
         if name is not None:
             check_identifier("name", name)
         self._name = name
@@ -194,19 +196,19 @@ class WorkflowBuilder:
 
     def add_edge(self, source: Participant, target: Participant, condition: EdgeCondition | None = None) -> Self:
         _callable("condition", condition, or_none=True)
-        self._groups.append(SingleEdgeGroup((Edge(self._add(source), self._add(target), condition),)))
+        self._groups.append(SingleEdgeGroup(self._add(source), self._add(target), condition))
         return self
 
     def add_fan_out_edges(self, source: Participant, targets: Sequence[Participant]) -> Self:
         """Every message of `source` goes to all targets."""
-        self._groups.append(FanOutEdgeGroup(self._spread(source, targets, "add_fan_out_edges")))
+        self._fan_out(source, targets, "add_fan_out_edges")
         return self
 
     def add_fan_in_edges(self, sources: Sequence[Participant], target: Participant) -> Self:
         """`target` gets one list, in the order of `sources`, once each of them has sent."""
         _at_least_two(sources, "add_fan_in_edges", "sources")
         target_id = self._add(target)
-        self._groups.append(FanInEdgeGroup(tuple(Edge(self._add(source), target_id) for source in sources)))
+        self._groups.append(FanInEdgeGroup([self._add(source) for source in sources], target_id))
         return self
 
     def add_switch_case_edge_group(self, source: Participant, cases: Sequence[Case | Default]) -> Self:
@@ -219,11 +221,18 @@ class WorkflowBuilder:
                 raise TypeError(f"add_switch_case_edge_group takes Case(...) and Default(...), got {case!r}.")
         if sum(isinstance(case, Default) for case in cases) != 1:
             raise ValueError("add_switch_case_edge_group needs exactly one Default among its cases.")
-        if not isinstance(cases[-1], Default):
-            warnings.warn("The Default of a switch is not its last case; it is still tried last.", stacklevel=2)
         source_id = self._add(source)
-        ordered = sorted(cases, key=lambda case: isinstance(case, Default))
-        self._groups.append(_switch(source_id, [(case, self._add(case.target)) for case in ordered]))
+        self._groups.append(
+            SwitchCaseEdgeGroup(
+                source_id,
+                [
+                    SwitchCaseEdgeGroupCase(case.condition, self._add(case.target))
+                    if isinstance(case, Case)
+                    else SwitchCaseEdgeGroupDefault(self._add(case.target))
+                    for case in cases
+                ],
+            )
+        )
         return self
 
     def add_multi_selection_edge_group(
@@ -231,21 +240,27 @@ class WorkflowBuilder:
     ) -> Self:
         """`selection_func(message, target_ids)` names the targets of each message."""
         _callable("selection_func", selection_func)
-        edges = self._spread(source, targets, "add_multi_selection_edge_group")
-        self._groups.append(FanOutEdgeGroup(edges, selection_func))
+        self._fan_out(source, targets, "add_multi_selection_edge_group", selection_func)
         return self
 
     def add_chain(self, executors: Sequence[Participant]) -> Self:
         """One edge from each executor to the next."""
-        _at_least_two(executors, "add_chain", "executors")
+        if isinstance(executors, str) or len(executors) < 2:
+            raise ValueError(f"At least two executors are required to form a chain, got {executors!r}.")
         for source, target in pairwise(executors):
             self.add_edge(source, target)
         return self
 
-    def _spread(self, source: Participant, targets: Sequence[Participant], method: str) -> tuple[Edge, ...]:
+    def _fan_out(
+        self,
+        source: Participant,
+        targets: Sequence[Participant],
+        method: str,
+        selection_func: SelectionFunction | None = None,
+    ) -> None:
         _at_least_two(targets, method, "targets")
         source_id = self._add(source)
-        return tuple(Edge(source_id, self._add(target)) for target in targets)
+        self._groups.append(FanOutEdgeGroup(source_id, [self._add(target) for target in targets], selection_func))
 
     def build(self) -> Workflow:
         """Check the graph and make the workflow. Raises WorkflowValidationError."""
@@ -272,7 +287,14 @@ class WorkflowBuilder:
         executors = {executor_id: node.executor for executor_id, node in nodes.items()}
         _warn_of_random_ids(executors)
         fallbacks = self._fallbacks()
-        validate_workflow_graph(self._groups, executors, self._start_id, fallbacks)
+        output_kinds = validate_workflow_graph(
+            self._groups,
+            executors,
+            executors[self._start_id],
+            self._ids(self._output_from),
+            self._ids(self._intermediate_output_from),
+            fallbacks=fallbacks,
+        )
         check_paths(executors)
         return Graph(
             # The default is stable, too: threads are found by it in every process.
@@ -282,7 +304,7 @@ class WorkflowBuilder:
             nodes=nodes,
             edge_groups=tuple(self._groups),
             max_iterations=self._max_iterations,
-            output_kinds=designate(executors, self._ids(self._output_from), self._ids(self._intermediate_output_from)),
+            output_kinds=output_kinds,
             reducers=dict(self._reducers),
             policies={key: policy for key, policy in self._policies.items() if policy != DEFAULT},
             fallbacks=fallbacks,
@@ -317,19 +339,6 @@ class WorkflowBuilder:
             return self._names.get(thing, thing)
         executor_id = self._ids_by_thing.get(id(thing))
         return executor_id if executor_id is not None else str(getattr(thing, "id", thing))
-
-
-def _switch(source_id: str, cases: Iterable[tuple[Case | Default, str]]) -> SwitchCaseEdgeGroup:
-    described: list[SwitchCaseEdgeGroupCase | SwitchCaseEdgeGroupDefault] = []
-    edges = []
-    for case, target_id in cases:
-        if isinstance(case, Case):
-            described.append(SwitchCaseEdgeGroupCase(case.condition, target_id))
-            edges.append(Edge(source_id, target_id, None, function_name(case.condition)))
-        else:
-            described.append(SwitchCaseEdgeGroupDefault(target_id))
-            edges.append(Edge(source_id, target_id, None, "default"))
-    return SwitchCaseEdgeGroup(tuple(edges), tuple(described))
 
 
 def _callable(what: str, thing: object, *, or_none: bool = False) -> None:

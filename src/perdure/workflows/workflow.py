@@ -19,8 +19,9 @@ from perdure.engine.run.stream import ResponseStream
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.live_threads import LiveThreads
 from perdure.events import WorkflowEvent, WorkflowRunState
+from perdure.graph.edges import EdgeGroup, InternalEdgeGroup
 from perdure.graph.executor import Executor
-from perdure.graph.graph import EdgeGroup, Graph
+from perdure.graph.graph import Graph
 from perdure.names import new_run_id
 from perdure.records import CheckpointInfo
 from perdure.workflows import threads, time_travel
@@ -187,7 +188,8 @@ class Workflow:
 
     @property
     def edge_groups(self) -> list[EdgeGroup]:
-        return list(self._graph.edge_groups)
+        """Its edges, and beside them the way of inputs and answers into each executor."""
+        return [*map(InternalEdgeGroup, self._graph.nodes), *self._graph.edge_groups]
 
     @property
     def executors(self) -> dict[str, Executor]:
@@ -221,13 +223,22 @@ class Workflow:
         return list(self._graph.output_types)
 
     def to_dict(self) -> dict[str, Any]:
+        """The definition as plain JSON. Functions, such as conditions, are names in it."""
+        is_designated = set(self._graph.output_kinds) != set(self._graph.nodes)
+        of_kind = {
+            kind: sorted(each for each, designated in self._graph.output_kinds.items() if designated == kind)
+            for kind in ("output", "intermediate")
+        }
         return {
             "name": self.name,
-            "description": self.description,
+            "id": self.id,
             "start_executor_id": self.start_executor_id,
             "max_iterations": self.max_iterations,
             "executors": {key: executor.to_dict() for key, executor in self._graph.executors.items()},
-            "edge_groups": [group.to_dict() for group in self._graph.edge_groups],
+            "edge_groups": [group.to_dict() for group in self.edge_groups],
+            "output_executors": of_kind["output"] if is_designated else None,
+            "intermediate_executors": of_kind["intermediate"] if is_designated else None,
+            **({} if self.description is None else {"description": self.description}),
         }
 
     def to_json(self) -> str:

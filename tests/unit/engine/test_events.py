@@ -318,3 +318,29 @@ async def test_plain_lanes_emit_what_other_lanes_emit(build: Any, monkeypatch: p
         logged = [event async for event in storage.follow("t", until_idle=True)]
         events.append([(event.type, event.executor_id, event.data) for event in (*emitted, *logged)])
     assert events[0] == events[1]
+
+
+class Progress(WorkflowEvent[str]):
+    """An event of a user's class, whose own attributes live consumers see."""
+
+    def __init__(self, text: str, percent: int) -> None:
+        super().__init__("progress", data=text)
+        self.percent = percent
+
+
+async def test_an_event_of_a_subclass_with_an_init_keeps_its_attributes_live() -> None:
+    async def report(message: str, ctx: WorkflowContext) -> None:
+        await ctx.add_event(Progress("half", 50))
+
+    events = await streamed(alone(report), "x")
+    (progress,) = [event for event in events if isinstance(event, Progress)]
+    assert (progress.data, progress.percent, progress.executor_id) == ("half", 50, "only")
+
+
+def test_the_init_of_an_event_rejects_unknown_fields() -> None:
+    class Wrong(WorkflowEvent):
+        def __init__(self) -> None:
+            super().__init__("wrong", perent=3)  # type: ignore[call-arg]  # the point
+
+    with pytest.raises(TypeError, match="unexpected argument 'perent'"):
+        Wrong()

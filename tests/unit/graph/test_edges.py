@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from perdure import Edge, FanInEdgeGroup, FanOutEdgeGroup
+from perdure import (
+    Edge,
+    EdgeGroup,
+    FanInEdgeGroup,
+    FanOutEdgeGroup,
+    SingleEdgeGroup,
+    SwitchCaseEdgeGroup,
+    SwitchCaseEdgeGroupCase,
+    SwitchCaseEdgeGroupDefault,
+)
 
 
 def is_even(number: int) -> bool:
     return number % 2 == 0
+
+
+def first(message: object, targets: list[str]) -> list[str]:
+    return targets[:1]
 
 
 async def is_odd(number: int) -> bool:
@@ -31,17 +44,52 @@ async def test_edge_evaluates_its_condition_sync_or_async() -> None:
 
 @pytest.mark.parametrize(("source", "target"), [("", "b"), ("a", "")])
 def test_an_edge_needs_two_ends(source: str, target: str) -> None:
-    with pytest.raises(ValueError, match="An edge needs a source and a target"):
+    with pytest.raises(ValueError, match=r"Edge (source|target)_id must be a non-empty string"):
         Edge(source, target)
 
 
 def test_a_group_knows_its_ends_in_order_and_once() -> None:
-    fan_out = FanOutEdgeGroup((Edge("a", "c"), Edge("a", "b")))
+    fan_out = FanOutEdgeGroup("a", ["c", "b"])
     assert (fan_out.source_executor_ids, fan_out.target_executor_ids) == (["a"], ["c", "b"])
-    fan_in = FanInEdgeGroup((Edge("b", "d"), Edge("c", "d")))
+    fan_in = FanInEdgeGroup(["b", "c"], "d")
     assert (fan_in.source_executor_ids, fan_in.target_executor_ids) == (["b", "c"], ["d"])
     assert fan_in.to_dict() == {
         "id": "FanInEdgeGroup/b,c->d",
         "type": "FanInEdgeGroup",
         "edges": [edge.to_dict() for edge in fan_in.edges],
     }
+
+
+GROUPS = [
+    SingleEdgeGroup("a", "b", is_even),
+    FanOutEdgeGroup("a", ["b", "c"]),
+    FanOutEdgeGroup("a", ["b", "c"], first, id="chosen"),
+    FanInEdgeGroup(["a", "b"], "c"),
+    SwitchCaseEdgeGroup("a", [SwitchCaseEdgeGroupCase(is_even, "b"), SwitchCaseEdgeGroupDefault("c")]),
+]
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.id)
+def test_a_group_from_its_dict_has_the_same_dict(group: EdgeGroup) -> None:
+    read = EdgeGroup.from_dict(group.to_dict())
+    assert (type(read), read.id, read.to_dict()) == (type(group), group.id, group.to_dict())
+
+
+def test_a_function_that_was_read_from_a_dict_cannot_be_called() -> None:
+    read = EdgeGroup.from_dict(GROUPS[2].to_dict())
+    assert isinstance(read, FanOutEdgeGroup) and read.selection_func is not None
+    with pytest.raises(RuntimeError, match=r"The function 'first' is unavailable"):
+        read.selection_func("message", ["b", "c"])
+    switch = EdgeGroup.from_dict(GROUPS[4].to_dict())
+    assert isinstance(switch, SwitchCaseEdgeGroup) and isinstance(switch.cases[0], SwitchCaseEdgeGroupCase)
+    with pytest.raises(RuntimeError, match=r"The function 'is_even' is unavailable"):
+        switch.cases[0].condition(1)
+
+
+def test_a_group_with_too_few_ends_is_rejected() -> None:
+    with pytest.raises(ValueError, match="at least two targets"):
+        FanOutEdgeGroup("a", ["b"])
+    with pytest.raises(ValueError, match="at least two sources"):
+        FanInEdgeGroup(["a"], "b")
+    with pytest.raises(ValueError, match="exactly one default case"):
+        SwitchCaseEdgeGroup("a", [SwitchCaseEdgeGroupDefault("b"), SwitchCaseEdgeGroupDefault("c")])

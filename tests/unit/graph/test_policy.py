@@ -246,7 +246,7 @@ def test_cyclic_fallbacks_are_rejected(size: int) -> None:
     ("on_error", "error", "sentence"),
     [
         (5, ValueError, "Executor 'start': on_error= expects 'stop', 'skip', 'isolate' or an executor, got 5"),
-        (object(), TypeError, "Expected an Executor, an agent"),
+        (object(), TypeError, "expected an Executor or SupportsAgentRun"),
         (lambda: 5, TypeError, "returned 5, expected an Executor or an agent"),
     ],
     ids=["number", "object", "factory"],

@@ -123,20 +123,18 @@ def test_a_reducer_must_be_a_function(state: Any, message: str) -> None:
         WorkflowBuilder(start_executor=relay("start"), state=state)
 
 
-class KeywordContext(Executor):
-    @handler
-    async def take(self, word: str, *, ctx: WorkflowContext[str]) -> None: ...
+async def take_context(self: Any, word: str, *, ctx: WorkflowContext[str]) -> None: ...
 
 
-class KeywordAnswer(Executor):
-    @response_handler
-    async def receive(self, question: str, *, answer: str) -> None: ...
+async def receive_answer(self: Any, question: str, *, answer: str) -> None: ...
 
 
-@pytest.mark.parametrize(("kind", "keyword"), [(KeywordContext, "ctx"), (KeywordAnswer, "answer")])
-def test_handler_with_a_required_keyword_is_rejected(kind: type[Executor], keyword: str) -> None:
+@pytest.mark.parametrize(
+    ("mark", "function", "keyword"), [(handler, take_context, "ctx"), (response_handler, receive_answer, "answer")]
+)
+def test_handler_with_a_required_keyword_is_rejected(mark: Any, function: Any, keyword: str) -> None:
     with pytest.raises(ValueError, match=f"requires the keyword '{keyword}', but handlers"):
-        kind("k")
+        mark(function)
 
 
 async def test_handler_keyword_with_a_default_is_accepted() -> None:

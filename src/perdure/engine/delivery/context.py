@@ -20,7 +20,7 @@ from perdure.engine.thread.level import RunArguments
 from perdure.engine.thread.position import Effects
 from perdure.engine.thread.state import DELETED, MISSING, StateMapping
 from perdure.errors import ContextEnded, InvalidRun, UnknownExecutor, type_name
-from perdure.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource
+from perdure.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource, change_event
 from perdure.graph.context import WorkflowContext
 from perdure.graph.policy import STOP, RetryPolicy, Seconds, in_seconds, step_policy
 from perdure.isolation import isolate
@@ -31,6 +31,8 @@ from perdure.records import WorkflowMessage
 if TYPE_CHECKING:
     from perdure.engine.delivery.lane import Lane
     from perdure.engine.delivery.session import StepSession
+
+_OUTPUT = WorkflowEvent("output")
 
 
 class _Ended:
@@ -99,7 +101,7 @@ class DeliveryContext(msgspec.Struct, eq=False):
         kind = lane.level.compiled.graph.output_kinds.get(lane.executor_id)
         if kind is None:
             return
-        event = WorkflowEvent(kind, isolate(output), executor_id=lane.executor_id)
+        event = msgspec.structs.replace(_OUTPUT, type=kind, data=isolate(output), executor_id=lane.executor_id)
         effects = self._effects if self.used is None else self.used.sink
         effects.outputs.append(event)
         self.delivery.emit_once(event if lane.level.parent is None else lane.to_public(event))
@@ -110,7 +112,7 @@ class DeliveryContext(msgspec.Struct, eq=False):
             self.delivery.emit_once(WorkflowEvent("warning", text, executor_id=self._lane.full_id))
             return
         lane = self._lane
-        taken = msgspec.structs.replace(
+        taken = change_event(
             event,
             data=isolate(event.data),
             origin=WorkflowEventSource.EXECUTOR,

@@ -20,7 +20,7 @@ from perdure.engine.thread.level import Level
 from perdure.engine.thread.position import Effects, Position, own_event
 from perdure.engine.thread.state import DELETED, LaneState, Replaced
 from perdure.errors import HandlerCancelled, TimedOut, WorkflowRunnerException
-from perdure.events import WorkflowErrorDetails, WorkflowEvent
+from perdure.events import WorkflowErrorDetails, WorkflowEvent, change_event
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import Returns
 from perdure.graph.policy import DEFAULT, FailurePolicy
@@ -49,6 +49,8 @@ def is_error_of_suspension(error: BaseException, context: DeliveryContext) -> bo
 
 current_context: ContextVar[DeliveryContext | None] = ContextVar("perdure_context", default=None)
 """The context of the handler that runs in this task. A step called there belongs to its delivery."""
+
+_INVOKED, _COMPLETED = WorkflowEvent("executor_invoked"), WorkflowEvent("executor_completed")
 
 
 class Lane(msgspec.Struct, eq=False):
@@ -125,7 +127,7 @@ class Lane(msgspec.Struct, eq=False):
 
     def in_child(self, event: WorkflowEvent) -> WorkflowEvent:
         child_id = self.level.child_id
-        return event if child_id is None else msgspec.structs.replace(event, child_id=child_id)
+        return event if child_id is None else change_event(event, child_id=child_id)
 
     def to_public(self, event: WorkflowEvent) -> WorkflowEvent:
         """An output or a request of this executor, as the run's consumer receives it."""
@@ -138,7 +140,7 @@ class Lane(msgspec.Struct, eq=False):
                 self.settle(done, self.scope.codec)  # so that this delivery can be undone alone
         effects = Effects()
         context = DeliveryContext(self, message, effects, self.task)
-        event = WorkflowEvent("executor_invoked", message.data, executor_id=self.full_id)
+        event = msgspec.structs.replace(_INVOKED, data=message.data, executor_id=self.full_id)
         if self._is_plain:
             self.emit(event, effects)
         else:
@@ -158,7 +160,7 @@ class Lane(msgspec.Struct, eq=False):
             if context.steps is not None or not self._is_plain or message.in_place_of is not None:
                 effects = self._complete(context, message, effects)
             if not effects.is_start and not effects.is_undone:  # a sub-workflow has only begun
-                event = WorkflowEvent("executor_completed", _results(effects), executor_id=self.full_id)
+                event = msgspec.structs.replace(_COMPLETED, data=_results(effects), executor_id=self.full_id)
                 self.emit(event if self._is_plain else self.in_child(event), effects)
         except asyncio.CancelledError as error:
             is_suspended = take_off_suspension(context)

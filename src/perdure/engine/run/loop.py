@@ -39,6 +39,7 @@ from perdure.records import WorkflowMessage
 logger = get_logger("engine")
 
 _FULL_ID = attrgetter("full_id")
+_STARTED, _COMPLETED = WorkflowEvent("superstep_started"), WorkflowEvent("superstep_completed")
 
 SUPERSTEPS_PER_TURN = 16
 """How many supersteps of a run without streaming may follow each other before other tasks get a turn."""
@@ -160,7 +161,7 @@ class Loop:
     async def _superstep(self) -> None:
         thread, position = self._thread, self._thread.position
         iteration = position.iteration + 1
-        started = WorkflowEvent("superstep_started", iteration=iteration)
+        started = replace(_STARTED, iteration=iteration)
         self.scope.emit(started)
         level = Level(self._compiled, position, thread.executors)
         backlog = self.committer.backlog
@@ -183,8 +184,8 @@ class Loop:
                 self._nesting.superstep_ended(level)
             if self._compiled.has_hooks:
                 await self.memory.remember(after)
-            completed = WorkflowEvent(
-                "superstep_completed",
+            completed = replace(
+                _COMPLETED,
                 iteration=after.iteration,
                 executors=tuple(map(_FULL_ID, lanes)),
                 has_pending_messages=after.is_busy,

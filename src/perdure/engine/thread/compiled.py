@@ -16,17 +16,15 @@ from perdure.codec import Codec
 from perdure.engine.thread.position import Position
 from perdure.errors import InvalidSelection, type_name
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
-from perdure.graph.graph import (
+from perdure.graph.edges import (
     Edge,
     EdgeGroup,
     FanInEdgeGroup,
     FanOutEdgeGroup,
-    Graph,
-    SubWorkflowRequestMessage,
     SwitchCaseEdgeGroup,
     SwitchCaseEdgeGroupDefault,
-    WorkflowExecutor,
 )
+from perdure.graph.graph import Graph, SubWorkflowRequestMessage, WorkflowExecutor
 from perdure.graph.validation import graph_signature, signature_hash
 from perdure.isolation import isolate
 from perdure.records import WorkflowMessage

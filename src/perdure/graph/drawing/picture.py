@@ -10,16 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from perdure.events import WorkflowEvent
+from perdure.graph.edges import EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup, SwitchCaseEdgeGroup, function_name
 from perdure.graph.executor import Executor
-from perdure.graph.graph import (
-    EdgeGroup,
-    FanInEdgeGroup,
-    FanOutEdgeGroup,
-    Graph,
-    SwitchCaseEdgeGroup,
-    WorkflowExecutor,
-    function_name,
-)
+from perdure.graph.graph import Graph, WorkflowExecutor
 
 
 class UniqueNames:
@@ -134,7 +127,7 @@ class _Painter:
         for edge in group.edges:
             label = selection or edge.condition_name or ("condition" if edge.has_condition else None)
             source = self._index[edge.source_id] if hub is None else hub
-            text = None if hub is not None and isinstance(group, FanOutEdgeGroup) else label
+            text = None if hub is not None and selection is not None else label
             kind: LinkKind = "plain" if label is None else "conditional"
             self._links.append(Link(source, self._index[edge.target_id], kind, text, number))
 

@@ -128,7 +128,7 @@ START, END = "__start__", "__end__"
 def graph_to_client(workflow: Workflow, storage: StoreCheckpointStorage) -> dict[str, Any]:
     nodes = [START, *workflow.executors, END]
     edges = [(START, workflow.start_executor_id)]
-    edges += [(edge.source_id, edge.target_id) for group in workflow.edge_groups for edge in group.edges]
+    edges += [(edge.source_id, edge.target_id) for group in workflow.graph.edge_groups for edge in group.edges]
     leaves = [node for node in workflow.executors if all(source != node for source, _ in edges)]
     edges += [(node, END) for node in leaves]
     info = {

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from perdure.graph.edges import Case, Default
 from perdure.graph.executor import Executor, FunctionExecutor
-from perdure.graph.graph import Case, Default, Graph, WorkflowExecutor
+from perdure.graph.graph import Graph, WorkflowExecutor
 from perdure.workflows.builder import WorkflowBuilder
 
 

@@ -1,0 +1,247 @@
+"""Edges: which executor gets the messages of which. Edges that are routed together form a group."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Never, TypeAlias
+
+EdgeCondition: TypeAlias = Callable[[Any], bool | Awaitable[bool]]
+SelectionFunction: TypeAlias = Callable[[Any, list[str]], list[str]]
+
+
+def function_name(function: Callable[..., Any] | None) -> str | None:
+    """The name of a condition in a signature and in a drawing: `<lambda>` for a lambda."""
+    if function is None:
+        return None
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def _raise_unavailable(name: str, *_: Any) -> Never:
+    raise RuntimeError(f"The function {name!r} is unavailable: to_dict() keeps the names of functions only.")
+
+
+@dataclass(frozen=True)
+class Edge:
+    source_id: str
+    target_id: str
+    condition: EdgeCondition | None = None
+    condition_name: str | None = None
+
+    def __post_init__(self) -> None:
+        for end, executor_id in (("source_id", self.source_id), ("target_id", self.target_id)):
+            if not executor_id:
+                raise ValueError(
+                    f"Edge {end} must be a non-empty string, got {self.source_id!r} -> {self.target_id!r}."
+                )
+        if self.condition is not None and self.condition_name is None:
+            object.__setattr__(self, "condition_name", function_name(self.condition))
+
+    @property
+    def id(self) -> str:
+        return f"{self.source_id}->{self.target_id}"
+
+    @property
+    def has_condition(self) -> bool:
+        return self.condition is not None
+
+    async def should_route(self, data: Any) -> bool:
+        if self.condition is None:
+            return True
+        answer = self.condition(data)
+        return bool(await answer if isinstance(answer, Awaitable) else answer)
+
+    def to_dict(self) -> dict[str, Any]:
+        name = {} if self.condition_name is None else {"condition_name": self.condition_name}
+        return {"source_id": self.source_id, "target_id": self.target_id, **name}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Edge:
+        """The edge without its condition, which `to_dict` keeps only by name."""
+        return cls(data["source_id"], data["target_id"], None, data.get("condition_name"))
+
+
+class EdgeGroup:
+    """Edges that are routed together. Its default `id` is derived from them, so it is the same in every process."""
+
+    _kinds: ClassVar[dict[str, type[EdgeGroup]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        EdgeGroup._kinds[cls.__name__] = cls
+
+    def __init__(self, edges: Iterable[Edge] = (), *, id: str | None = None, type: str | None = None) -> None:
+        self.edges = list(edges)
+        self.type = type or self.__class__.__name__
+        sources, targets = ",".join(self.source_executor_ids), ",".join(self.target_executor_ids)
+        self.id = id or f"{self.type}/{sources}->{targets}"
+
+    @property
+    def source_executor_ids(self) -> list[str]:
+        return list(dict.fromkeys(edge.source_id for edge in self.edges))
+
+    @property
+    def target_executor_ids(self) -> list[str]:
+        return list(dict.fromkeys(edge.target_id for edge in self.edges))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"id": self.id, "type": self.type, "edges": [edge.to_dict() for edge in self.edges]}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> EdgeGroup:
+        """A group to look at: its functions are names, and raise RuntimeError when they are called."""
+        kind = EdgeGroup._kinds.get(data.get("type", ""), EdgeGroup)
+        group = kind.__new__(kind)
+        EdgeGroup.__init__(group, map(Edge.from_dict, data.get("edges", ())), id=data.get("id"), type=data.get("type"))
+        if isinstance(group, FanOutEdgeGroup):
+            name = group.selection_func_name = data.get("selection_func_name")
+            group.selection_func = None if name is None else partial(_raise_unavailable, name)
+        if isinstance(group, SwitchCaseEdgeGroup):
+            group.cases = [_case_from_dict(case) for case in data.get("cases", ())]
+        return group
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    __hash__ = None  # type: ignore[assignment]  # it has lists
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(edge.id for edge in self.edges)})"
+
+
+class SingleEdgeGroup(EdgeGroup):
+    """One edge, with or without a condition."""
+
+    def __init__(
+        self, source_id: str, target_id: str, condition: EdgeCondition | None = None, *, id: str | None = None
+    ) -> None:
+        super().__init__([Edge(source_id, target_id, condition)], id=id)
+
+
+class InternalEdgeGroup(EdgeGroup):
+    """The way of inputs and answers into an executor. Every executor has one."""
+
+    def __init__(self, executor_id: str) -> None:
+        super().__init__([Edge(f"internal:{executor_id}", executor_id)])
+
+
+class FanOutEdgeGroup(EdgeGroup):
+    """One source, several targets: all of them, or those that `selection_func` names."""
+
+    def __init__(
+        self,
+        source_id: str,
+        target_ids: Sequence[str],
+        selection_func: SelectionFunction | None = None,
+        *,
+        selection_func_name: str | None = None,
+        id: str | None = None,
+    ) -> None:
+        _check_two(self, target_ids, "targets")
+        super().__init__((Edge(source_id, target_id) for target_id in target_ids), id=id)
+        self.selection_func = selection_func
+        self.selection_func_name = function_name(selection_func) or selection_func_name
+
+    @property
+    def target_ids(self) -> list[str]:
+        return self.target_executor_ids
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "selection_func_name": self.selection_func_name}
+
+
+class FanInEdgeGroup(EdgeGroup):
+    """Several sources, one target: it gets the list of their messages once each has sent one."""
+
+    def __init__(self, source_ids: Sequence[str], target_id: str, *, id: str | None = None) -> None:
+        _check_two(self, source_ids, "sources")
+        super().__init__((Edge(source_id, target_id) for source_id in source_ids), id=id)
+
+
+@dataclass(frozen=True)
+class Case:
+    """`condition(message)` true: the message goes to `target`."""
+
+    condition: Callable[[Any], bool]
+    target: Any
+
+
+@dataclass(frozen=True)
+class Default:
+    """The target of messages that no Case takes."""
+
+    target: Any
+
+
+@dataclass(frozen=True)
+class SwitchCaseEdgeGroupCase:
+    condition: Callable[[Any], bool]
+    target_id: str
+    condition_name: str | None = None
+    type: ClassVar[str] = "Case"
+
+    def __post_init__(self) -> None:
+        _check_target(self)
+        if self.condition_name is None:
+            object.__setattr__(self, "condition_name", function_name(self.condition))
+
+    def to_dict(self) -> dict[str, Any]:
+        name = {} if self.condition_name is None else {"condition_name": self.condition_name}
+        return {"target_id": self.target_id, "type": self.type, **name}
+
+
+@dataclass(frozen=True)
+class SwitchCaseEdgeGroupDefault:
+    target_id: str
+    type: ClassVar[str] = "Default"
+
+    def __post_init__(self) -> None:
+        _check_target(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"target_id": self.target_id, "type": self.type}
+
+
+AnyCase: TypeAlias = SwitchCaseEdgeGroupCase | SwitchCaseEdgeGroupDefault
+
+
+class SwitchCaseEdgeGroup(FanOutEdgeGroup):
+    """Cases tried in order, the first true one wins, otherwise the default, wherever it stands."""
+
+    def __init__(self, source_id: str, cases: Sequence[AnyCase], *, id: str | None = None) -> None:
+        _check_two(self, cases, "cases (including the default case)")
+        defaults = [case for case in cases if isinstance(case, SwitchCaseEdgeGroupDefault)]
+        if len(defaults) != 1:
+            raise ValueError(f"SwitchCaseEdgeGroup must contain exactly one default case, got {len(defaults)}.")
+        if not isinstance(cases[-1], SwitchCaseEdgeGroupDefault):
+            warnings.warn("The Default of a switch is not its last case; it is still tried last.", stacklevel=3)
+        self.cases = sorted(cases, key=lambda case: isinstance(case, SwitchCaseEdgeGroupDefault))
+        EdgeGroup.__init__(self, (_case_edge(source_id, case) for case in self.cases), id=id)
+        self.selection_func = None
+        self.selection_func_name = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "cases": [case.to_dict() for case in self.cases]}
+
+
+def _case_edge(source_id: str, case: AnyCase) -> Edge:
+    name = case.condition_name if isinstance(case, SwitchCaseEdgeGroupCase) else "default"
+    return Edge(source_id, case.target_id, None, name)
+
+
+def _case_from_dict(data: Mapping[str, Any]) -> AnyCase:
+    if data.get("type") == "Default":
+        return SwitchCaseEdgeGroupDefault(data["target_id"])
+    name = data.get("condition_name") or "condition"
+    return SwitchCaseEdgeGroupCase(partial(_raise_unavailable, name), data["target_id"], name)
+
+
+def _check_two(group: EdgeGroup, things: Sequence[Any], what: str) -> None:
+    if len(things) < 2:
+        raise ValueError(f"{type(group).__name__} must contain at least two {what}, got {len(things)}.")
+
+
+def _check_target(case: AnyCase) -> None:
+    if not case.target_id:
+        raise ValueError(f"{type(case).__name__} requires a target_id, got {case.target_id!r}.")
