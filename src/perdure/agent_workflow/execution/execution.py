@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from perdure.agent_workflow import events
-from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent, log_failure
+from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent
 from perdure.agent_workflow.execution.node import CONDUCTOR
 from perdure.agent_workflow.execution.views import EventViews, metadata_of
 from perdure.agent_workflow.state import DEFINITION, ExecutionResult, ExecutionState, NodeOutcome
@@ -227,16 +227,23 @@ class Execution:
         return f"Execution {self.execution_id!r} was started with version {version} of the definition{number}."
 
     def _emit(self, event: Any) -> None:
+        """Into the stream and to subscribers. A failing subscriber is logged and does not stop the execution."""
         self._emit_to_stream(event)
-        for called in self._instance.subscribers.notify(event):
-            task = asyncio.ensure_future(called)
-            self._callbacks.add(task)
-            task.add_done_callback(self._callback_done)
+        for kind, callback in list(self._instance.subscribers.values()):
+            try:
+                result = callback(event) if isinstance(event, kind) else None
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # see above
+                _log_failure(error)
+                continue
+            if isinstance(result, Awaitable):
+                task = asyncio.ensure_future(result)
+                self._callbacks.add(task)
+                task.add_done_callback(self._callback_done)
 
     def _callback_done(self, task: asyncio.Task[Any]) -> None:
         self._callbacks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log_failure(error)
+            _log_failure(error)
 
     async def _rest(self, run: WorkflowRunResult) -> WorkflowResult:
         results = [output for output in run.get_outputs() if isinstance(output, ExecutionResult)]
@@ -267,6 +274,10 @@ class Execution:
             usage = dict(stored.checkpoint.metadata.get("usage", {}))
             result = replace(result, usage=usage, checkpoint_id=stored.checkpoint.checkpoint_id)
         return replace(result, error=text, exception=error)
+
+
+def _log_failure(error: BaseException) -> None:
+    events.logger.warning("a subscriber failed: %s: %s", type(error).__name__, error)
 
 
 def _first(error: BaseException) -> BaseException:
