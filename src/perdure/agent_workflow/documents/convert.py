@@ -23,7 +23,7 @@ from perdure.agent_workflow.definition import (
     NodeDraft,
     WorkflowConfig,
 )
-from perdure.agent_workflow.documents.text import check_size, read_file, to_yaml
+from perdure.agent_workflow.documents.text import check_tree, read_file, to_yaml
 from perdure.agent_workflow.documents.validate import Problem, at, below, read_config, takes_value
 from perdure.agents.tools import Tool
 from perdure.errors import InvalidDefinition, did_you_mean
@@ -130,7 +130,7 @@ def read_draft(source: str | os.PathLike[str] | Mapping[str, Any] | WorkflowConf
     """From a file of JSON or YAML, a dict, or a WorkflowConfig. Raises InvalidDefinition with all problems of its form;
     `build` checks the content."""
     if isinstance(source, WorkflowConfig | Mapping):
-        tree = check_size(as_tree(check_size(source)))
+        tree = check_tree(as_tree(check_tree(source)))
         return Draft.from_config(config_of(tree))
     if not isinstance(source, str | os.PathLike):
         raise TypeError(f"from_config expects the path of a file, a dict or a WorkflowConfig, got {source!r:.200}.")
