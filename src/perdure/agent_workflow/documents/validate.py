@@ -126,14 +126,9 @@ SCHEMA_KEY = "$schema"
 """Editors find the schema by it; perdure ignores it."""
 
 
-def problems_in(tree: Any, *, is_document: bool = True) -> list[Problem]:
-    """Problems of a document or, without `is_document`, of a builder's definition: there `context` and `metadata` may
-    hold any Python value."""
-    return read_config(tree, is_document=is_document)[1]
-
-
 def read_config(tree: Any, *, is_document: bool = True) -> tuple[Any, list[Problem]]:
-    """The definition, and its problems: with problems, the definition is incomplete."""
+    """The definition, and its problems: with problems, the definition is incomplete. Without `is_document` it is that
+    of a builder, where `context` and `metadata` may hold any Python value."""
     reader = DocumentReader(is_document)
     if isinstance(tree, Mapping) and SCHEMA_KEY in tree:
         tree = {key: value for key, value in tree.items() if key != SCHEMA_KEY}
