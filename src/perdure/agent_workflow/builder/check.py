@@ -143,16 +143,10 @@ def _stand_in(node_id: str, target: str, here: str, draft: Draft) -> Iterator[Pr
         if link.target == target and link.kind in ("handoff", "default_handoff"):
             yield here, f"{target!r} cannot stand in: {link.source!r} hands off to it"
             return
-    path = [node_id]
-    while path[-1] in draft.nodes:
-        error = draft.nodes[path[-1]].config.on_error
-        if error.mode != "fallback" or error.fallback is None:
-            return
-        path.append(error.fallback)
-        if error.fallback in path[:-1]:
-            break
-    if path[-1] == node_id and len(path) > 2:
-        yield here, f"goes round in a circle: {' -> '.join(path)}"
+    fallbacks = [(link.source, link.target) for link in draft.links() if link.kind == "fallback"]
+    cycle = cycle_through(node_id, target, fallbacks)
+    if len(cycle) > 2:
+        yield here, f"goes round in a circle: {' -> '.join([node_id, *cycle[:-1]])}"
 
 
 def _approval(node_id: str, node: NodeDraft, path: str) -> Iterator[Problem]:
