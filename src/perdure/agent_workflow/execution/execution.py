@@ -129,7 +129,7 @@ class Execution:
         self._views.add_outcomes(() if own is None else own.outcomes)
         if own is not None and state is not None and state.result is not None and responses is None:
             usage = own.checkpoint.metadata.get("usage")
-            return _completed_result(self.execution_id, state.result, usage, own.checkpoint)
+            return _completed_result(self.execution_id, state.result, usage, own.checkpoint.checkpoint_id)
         call: dict[str, Any] = {"message": input} if stored is None else {}
         if responses is not None:
             call = {"responses": responses}
@@ -249,7 +249,7 @@ class Execution:
         results = [output for output in run.get_outputs() if isinstance(output, ExecutionResult)]
         pending = tuple(self._views.request(event) for event in run.get_request_info_events())
         if results and not pending:
-            return _completed_result(self.execution_id, results[-1], run.usage, run)
+            return _completed_result(self.execution_id, results[-1], run.usage, run.checkpoint_id)
         state: ResultState = "cancelled" if run.get_final_state() is WorkflowRunState.CANCELLED else "waiting"
         stored = await self._instance.find(self.execution_id)
         reached = None if stored is None else stored.state
@@ -288,22 +288,10 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _completed_result(
-    execution_id: str,
-    done: ExecutionResult,
-    usage: Mapping[str, int] | None,
-    at: WorkflowCheckpoint | WorkflowRunResult,
+    execution_id: str, done: ExecutionResult, usage: Any, checkpoint_id: str | None
 ) -> WorkflowResult:
-    return WorkflowResult(
-        execution_id,
-        "completed",
-        done.final_answer,
-        done.outputs,
-        done.success,
-        done.duration,
-        done.error,
-        usage=dict(usage or {}),
-        checkpoint_id=at.checkpoint_id,
-    )
+    own = {name: getattr(done, name) for name in ("final_answer", "outputs", "success", "duration", "error")}
+    return WorkflowResult(execution_id, "completed", **own, usage=dict(usage or {}), checkpoint_id=checkpoint_id)
 
 
 def partial_result(
