@@ -30,7 +30,11 @@ def new_messages(session: AgentSession, before: int) -> ConversationMessages:
     A conversation that a service or the agent's framework stores is not included: it cannot be rewound, and does not
     have the messages of other nodes. The next turn sends the whole conversation.
     """
-    new = [_to_stored(message) for message in session.messages[before:] if message.role != "system"]
+    new = [
+        msgspec.structs.replace(message, contents=tuple(map(_with_plain_result, message.contents)))
+        for message in session.messages[before:]
+        if message.role != "system"
+    ]
     return ConversationMessages(new, {key: value for key, value in session.state.items() if key != _OF_AGENT_FRAMEWORK})
 
 
@@ -162,12 +166,8 @@ class Conversations:
         return SessionRef(ref.session_id, ref.thread_id, await self._store.append(ref.session_id, entry))
 
 
-def _to_stored(message: Message) -> Message:
-    """The message with results of tools as plain data: the model got no more, and a reader may not know their types."""
-    return msgspec.structs.replace(message, contents=tuple(map(_with_plain_result, message.contents)))
-
-
 def _with_plain_result(content: Content) -> Content:
+    """The result of a tool as plain data: the model got no more, and a reader may not know its type."""
     if content.type != "function_result":
         return content
     with suppress(TypeError):
