@@ -41,7 +41,7 @@ def resolve(import_path: str, path: str) -> Any:
     main = sys.modules.get(_MAIN)
     try:
         # The running program is not imported a second time: that would run it again.
-        is_main = main is not None and module_name == _name_of(main)
+        is_main = main is not None and module_name == _importable_name(_MAIN, main)
         value: Any = main if is_main else importlib.import_module(module_name)
     except Exception as error:
         raise InvalidDefinition([(path, f"{module_name!r} cannot be imported: {error}")]) from error
@@ -53,11 +53,13 @@ def resolve(import_path: str, path: str) -> Any:
     return value
 
 
-def _name_of(main: ModuleType) -> str | None:
-    """The name by which another process can import the program of this process."""
-    if main.__spec__ is not None:  # python -m package.module
-        return main.__spec__.name
-    file = getattr(main, "__file__", None)
+def _importable_name(module_name: str, module: ModuleType) -> str | None:
+    """The name by which another process can import the module, also if it is the program of this process."""
+    if module_name != _MAIN:
+        return module_name
+    if module.__spec__ is not None:  # python -m package.module
+        return module.__spec__.name
+    file = getattr(module, "__file__", None)
     stem = None if file is None else Path(file).stem
     return stem if stem is not None and stem.isidentifier() else None
 
@@ -83,10 +85,6 @@ def _own_path(thing: Any) -> str | None:
     for part in name.split("."):
         value = getattr(value, part, None)
     return f"{importable}:{name}" if value is thing else None
-
-
-def _importable_name(module_name: str, module: ModuleType) -> str | None:
-    return _name_of(module) if module_name == _MAIN else module_name
 
 
 def _paths_to(thing: Any) -> Iterator[str]:

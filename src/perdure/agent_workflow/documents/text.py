@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache, reduce
 from pathlib import Path
@@ -67,9 +68,8 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) == len(pairs):
         return mapping
-    keys = [key for key, _ in pairs]
     repeating = _WithRepeated(mapping)
-    repeating.repeated = tuple(dict.fromkeys(key for key in keys if keys.count(key) > 1))
+    repeating.repeated = tuple(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
     return repeating
 
 
