@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import msgspec
+
 from perdure.agent_workflow import events
 from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent
 from perdure.agent_workflow.execution.node import CONDUCTOR
@@ -259,11 +261,16 @@ class Execution:
     async def _stop_at_failure(self, executor_id: str, error: Exception) -> WorkflowResult:
         """The result at a failure of a node whose mode is `stop`, with everything recorded or committed until then."""
         stored, views = await self._instance.find(self.execution_id), self._views
-        node, first = next(iter(metadata_of(executor_id).agent_chain), None), _first(error)
+        node = next(iter(metadata_of(executor_id).agent_chain), None)
+        first: BaseException = error
+        while isinstance(first, SubWorkflowFailed) and first.__cause__ is not None:
+            first = first.__cause__  # of the node, through any number of nested workflows
         text = f"{node}: {type(first).__name__}: {first}" if node else str(first)
         if node is not None and (event := views.report_failure(node, text)) is not None:
             self._emit(event)
-        state = views.with_outcomes(None if stored is None else stored.state)
+        state = None if stored is None else stored.state
+        if state is not None:  # with the outcomes since the last commit
+            state = msgspec.structs.replace(state, nodes={**state.nodes, **views.outcomes})
         result = partial_result(self.execution_id, "failed", state, self._instance.now())
         counts = self._instance.planner.graph.count({} if state is None else state.nodes)
         ended = events.WorkflowCompletedEvent(
@@ -278,13 +285,6 @@ class Execution:
 
 def _log_failure(error: BaseException) -> None:
     events.logger.warning("a subscriber failed: %s: %s", type(error).__name__, error)
-
-
-def _first(error: BaseException) -> BaseException:
-    """The exception of the node, through any number of nested workflows."""
-    while isinstance(error, SubWorkflowFailed) and error.__cause__ is not None:
-        error = error.__cause__
-    return error
 
 
 def _completed_result(
