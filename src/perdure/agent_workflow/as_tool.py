@@ -57,6 +57,9 @@ def workflow_tool(
     )
 
 
+_LATE = "no answer arrived in time"
+
+
 @dataclass(eq=False)
 class _WorkflowCall:
     """One call of the tool. Each wait for an answer ends a round; the result of a round is recorded."""
@@ -75,7 +78,12 @@ class _WorkflowCall:
         if context is None:
             outcome = await self._run_round()
             if "pending" in outcome:
-                raise InvalidRun(self._describe_unanswerable(outcome["pending"]))
+                request_ids = ", ".join(repr(request["request_id"]) for request in outcome["pending"])
+                raise InvalidRun(
+                    f"Workflow {self._instance.name!r} waits for an approval ({request_ids}), and a tool cannot ask "
+                    f"outside of a workflow. Its execution {self._execution_id!r} stays pending: answer it with "
+                    "`approve` or `deny` of that workflow, or run the agent in a workflow."
+                )
             return str(outcome["answer"])
 
         def forward(event: AgentWorkflowEvent) -> None:
@@ -129,11 +137,14 @@ class _WorkflowCall:
         """Ask through the outer workflow, pass the answer on, and return the outcome."""
         request, deadline = pending["request"], pending["deadline"]
         request_id = str(pending["request_id"])  # which begins with the id of the execution
-        is_tool = isinstance(request, Content)
-        late = {} if deadline is None else {"deadline": deadline, "default": _late(is_tool)}
-        wanted: Any = ApprovalResponse if is_tool else bool | ApprovalDecision
+        wanted: Any = bool | ApprovalDecision
+        late: Any = ApprovalDecision(False, _LATE, timed_out=True)
+        if isinstance(request, Content):
+            wanted, late = ApprovalResponse, ApprovalResponse(approved=False, reason=_LATE)
+        # After the deadline the inner execution decides: its deadline has passed too.
+        terms = {} if deadline is None else {"deadline": deadline, "default": late}
         if request_id not in self._answers:
-            self._answers[request_id] = await context.ask(request, wanted, request_id=request_id, **late)
+            self._answers[request_id] = await context.ask(request, wanted, request_id=request_id, **terms)
         answer = self._answers[request_id]
 
         async def pass_on() -> dict[str, Any]:
@@ -149,29 +160,11 @@ class _WorkflowCall:
 
     async def _pass_answer(self, request_id: str, answer: Any) -> WorkflowResult:
         decision = ApprovalDecision(answer) if isinstance(answer, bool) else answer
-        if decision.approved:
-            data = decision.data if isinstance(decision, ApprovalDecision) else _changed_arguments(decision)
-            return await self._instance.approve(request_id, reason=decision.reason, data=data)
-        return await self._instance.deny(request_id, reason=decision.reason)
-
-    def _describe_unanswerable(self, pending: list[Mapping[str, Any]]) -> str:
-        request_ids = ", ".join(repr(request["request_id"]) for request in pending)
-        return (
-            f"Workflow {self._instance.name!r} waits for an approval ({request_ids}), and a tool cannot ask outside "
-            f"of a workflow. Its execution {self._execution_id!r} stays pending: answer it with `approve` or `deny` "
-            "of that workflow, or run the agent in a workflow."
-        )
-
-
-def _late(is_tool: bool) -> Any:
-    """The answer after the deadline: the inner execution, whose deadline has passed too, decides."""
-    reason = "no answer arrived in time"
-    if is_tool:
-        return ApprovalResponse(approved=False, reason=reason)
-    return ApprovalDecision(False, reason, timed_out=True)
-
-
-def _changed_arguments(answer: Content) -> dict[str, Any] | None:
-    """The arguments that the answer replaces those of the model with; None if it replaces none."""
-    changed = answer if answer.function_call is None else answer.function_call
-    return None if changed.arguments is None else dict(changed.parse_arguments())
+        if not decision.approved:
+            return await self._instance.deny(request_id, reason=decision.reason)
+        if isinstance(decision, ApprovalDecision):
+            data: dict[str, Any] | None = decision.data
+        else:  # of a tool: the arguments that replace those of the model, if there are any
+            call = decision.function_call or decision
+            data = None if call.arguments is None else dict(call.parse_arguments())
+        return await self._instance.approve(request_id, reason=decision.reason, data=data)

@@ -30,7 +30,11 @@ def new_messages(session: AgentSession, before: int) -> ConversationMessages:
     A conversation that a service or the agent's framework stores is not included: it cannot be rewound, and does not
     have the messages of other nodes. The next turn sends the whole conversation.
     """
-    new = [_to_stored(message) for message in session.messages[before:] if message.role != "system"]
+    new = [
+        msgspec.structs.replace(message, contents=tuple(map(_with_plain_result, message.contents)))
+        for message in session.messages[before:]
+        if message.role != "system"
+    ]
     return ConversationMessages(new, {key: value for key, value in session.state.items() if key != _OF_AGENT_FRAMEWORK})
 
 
@@ -67,12 +71,17 @@ class Conversations:
         return refs
 
     async def _merge_branches(self, session_id: str, thread_id: str, versions: Sequence[str]) -> SessionRef:
-        """Usually the newest version contains all others: only concurrent executions make branches."""
+        """All versions without duplicates. Usually the newest contains all others: only concurrent executions make
+        branches. Entries that only a later one has come last."""
         newest = await self._store.read(session_id, versions[-1])
-        branches = [version for version in versions[:-1] if version not in newest]
-        merged = SessionRef(session_id, thread_id)
-        for version in (*branches, versions[-1]):
-            merged = await self._merge_version(merged, version)
+        first, *others = [*(version for version in versions[:-1] if version not in newest), versions[-1]]
+        merged = SessionRef(session_id, thread_id, first)
+        for version in others:
+            before = await self._store.read(session_id, merged.version)
+            after = await self._store.read(session_id, version)
+            missing = tuple(name for name, entry in after.items() if entry.messages and name not in before)
+            if missing:
+                merged = await self._append(merged, repeats=missing)
         return merged
 
     def ref_for(self, node: str, execution_id: str, refs: Mapping[str, SessionRef]) -> SessionRef:
@@ -144,15 +153,6 @@ class Conversations:
             head = SessionHead(thread_id=thread_id, execution_id=execution_id, version=version)
             await self._store.advance(session_id, head)
 
-    async def _merge_version(self, ref: SessionRef, version: str) -> SessionRef:
-        """Both versions without duplicates: entries that only `version` has come last."""
-        if not ref.version:
-            return SessionRef(ref.session_id, ref.thread_id, version)
-        before = _versions_with_messages(await self._store.read(ref.session_id, ref.version))
-        after = _versions_with_messages(await self._store.read(ref.session_id, version))
-        missing = tuple(entry for entry in after if entry not in before)
-        return await self._append(ref, repeats=missing) if missing else ref
-
     async def _append(self, ref: SessionRef, **content: Any) -> SessionRef:
         """The conversation with an entry of this content."""
         entry = SessionEntry(
@@ -166,16 +166,8 @@ class Conversations:
         return SessionRef(ref.session_id, ref.thread_id, await self._store.append(ref.session_id, entry))
 
 
-def _versions_with_messages(entries: Mapping[str, SessionEntry]) -> dict[str, None]:
-    return {version: None for version, entry in entries.items() if entry.messages}
-
-
-def _to_stored(message: Message) -> Message:
-    """The message with results of tools as plain data: the model got no more, and a reader may not know their types."""
-    return msgspec.structs.replace(message, contents=tuple(map(_with_plain_result, message.contents)))
-
-
 def _with_plain_result(content: Content) -> Content:
+    """The result of a tool as plain data: the model got no more, and a reader may not know its type."""
     if content.type != "function_result":
         return content
     with suppress(TypeError):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
@@ -148,42 +146,4 @@ class WorkflowApprovalResolvedEvent(AgentWorkflowEvent, frozen=True):
 
 OWN = tuple(AgentWorkflowEvent.__subclasses__())
 
-
-Callback: TypeAlias = Callable[[Any], Any]
 logger = get_logger("agent_workflow")
-
-
-class Subscribers:
-    """Callbacks for events. A failing callback is logged and does not stop the execution."""
-
-    def __init__(self) -> None:
-        self._all: dict[object, tuple[type, Callback]] = {}
-
-    def add(self, kind: type, callback: Callback) -> Callable[[], None]:
-        """Returns a function that ends the subscription."""
-        if not callable(callback):
-            raise TypeError(f"subscribe expects a function of the event, got {callback!r}.")
-        key = object()
-        self._all[key] = kind, callback
-
-        def end() -> None:
-            self._all.pop(key, None)
-
-        return end
-
-    def notify(self, event: Any) -> Iterator[Awaitable[Any]]:
-        """Call the subscribers; yields the awaitables of async callbacks."""
-        for kind, callback in list(self._all.values()):
-            if not isinstance(event, kind):
-                continue
-            try:
-                result = callback(event)
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # see above
-                log_failure(error)
-                continue
-            if isinstance(result, Awaitable):
-                yield result
-
-
-def log_failure(error: BaseException) -> None:
-    logger.warning("a subscriber failed: %s: %s", type(error).__name__, error)

@@ -12,7 +12,7 @@ from perdure.agent_workflow.as_tool import workflow_tool
 from perdure.agent_workflow.definition import Draft, WorkflowConfig
 from perdure.agent_workflow.documents.convert import config_for, export_draft
 from perdure.agent_workflow.documents.diagram import to_diagram
-from perdure.agent_workflow.events import Subscribers, WorkflowApprovalRequestedEvent
+from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent
 from perdure.agent_workflow.execution.execution import Emit, Execution, StoredExecution, WorkflowResult, partial_result
 from perdure.agent_workflow.execution.planner import Planner
 from perdure.agent_workflow.execution.views import answer_to, find_request, pending_approvals
@@ -47,7 +47,8 @@ class AgentWorkflowInstance:
         self._draft = draft
         """The source of this instance, with the objects that a document cannot hold."""
         self._running: list[Execution] = []
-        self.subscribers = Subscribers()
+        self.subscribers: dict[object, tuple[type, Callable[[Any], Any]]] = {}
+        """Callbacks, each with the type of its events."""
 
     @property
     def name(self) -> str:
@@ -166,11 +167,19 @@ class AgentWorkflowInstance:
         runs beside the execution, and `run` waits for it. Returns a function that ends the subscription."""
         if not isinstance(kind, type):
             raise TypeError(f"subscribe expects a type of event, got {kind!r}.")
-        return self.subscribers.add(kind, callback)
+        if not callable(callback):
+            raise TypeError(f"subscribe expects a function of the event, got {callback!r}.")
+        key = object()
+        self.subscribers[key] = kind, callback
+
+        def end() -> None:
+            self.subscribers.pop(key, None)
+
+        return end
 
     def subscribe_any(self, callback: Callable[[Any], Any]) -> Callable[[], None]:
         """Call `callback` with every event. Returns a function that ends the subscription."""
-        return self.subscribers.add(object, callback)
+        return self.subscribe(object, callback)
 
     async def forget(self, execution_id: str) -> bool:
         """Delete everything stored about an execution; False if nothing is stored. Without checkpointing, failed and

@@ -7,10 +7,10 @@ import re
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -24,6 +24,8 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import ConversationNotFound, NewerFormat, StorageFailed
 from perdure.isolation import isolate
 from perdure.names import check_identifier, digest_of
+
+T = TypeVar("T")
 
 FORMAT = 1
 PART = 256
@@ -241,18 +243,10 @@ class StorageSessionStore(SessionStore):
     async def append(self, session_id: str, entry: SessionEntry) -> str:
         if bool(entry.messages) == bool(entry.repeats):
             raise ValueError(f"An entry has either messages or repeated entries, got {entry!r}.")
-        version = ""
-
-        def add(session: Session) -> Mapping[str, Any] | None:
-            nonlocal version
-            version, state = session.with_entry(entry)
-            return state
-
-        await self._change(session_id, add)
-        return version
+        return await self._change(session_id, lambda session: session.with_entry(entry))
 
     async def advance(self, session_id: str, head: SessionHead) -> None:
-        await self._change(session_id, lambda session: session.with_head(head))
+        await self._change(session_id, lambda session: (None, session.with_head(head)))
 
     async def read(self, session_id: str, version: str) -> dict[str, SessionEntry]:
         return (await self._load(session_id)).read(version)
@@ -267,21 +261,24 @@ class StorageSessionStore(SessionStore):
         check_identifier("session_id", session_id)
         await self._threads.delete(session_id)
 
-    async def _change(self, session_id: str, change: Callable[[Session], Mapping[str, Any] | None]) -> None:
+    async def _change(self, session_id: str, change: Callable[[Session], tuple[T, Mapping[str, Any] | None]]) -> T:
+        """The first that `change` returns, once the second, the next state, is stored; None: no change."""
         check_identifier("session_id", session_id)
         session: Session
+        result: T
         state: Mapping[str, Any] | None = None
 
         def next_state(head: WorkflowCheckpoint | None) -> Mapping[str, Any] | None:
-            nonlocal session, state
+            nonlocal session, result, state
             session = self._session_at(session_id, head)
-            state = change(session)
+            result, state = change(session)
             return state
 
         info = await self._threads.change(session_id, next_state)
         if state is not None:
             session.follow(state)
         self._remember(session_id, info.checkpoint_id, session)
+        return result
 
     async def _load(self, session_id: str) -> Session:
         check_identifier("session_id", session_id)
@@ -330,7 +327,7 @@ class JsonSessionStore(StorageSessionStore):
     """
 
     def __init__(self, root_directory: str | os.PathLike[str], *, encryption: storages.AesGcm | None = None) -> None:
-        _refuse_earlier_files(Path(root_directory))
+        _refuse_earlier_form("JsonSessionStore", Path(root_directory))
         storage = storages.FileCheckpointStorage(root_directory, retention=LatestOnly, encryption=encryption)
         super().__init__(storage)
 
@@ -342,36 +339,26 @@ class SqliteSessionStore(StorageSessionStore):
     def __init__(self, path: str | os.PathLike[str], *, encryption: storages.AesGcm | None = None) -> None:
         if os.fspath(path) == ":memory:":
             raise ValueError("A SqliteSessionStore is a file. For one in memory use InMemorySessionStore().")
-        _refuse_earlier_table(Path(path))
+        _refuse_earlier_form("SqliteSessionStore", Path(path))
         super().__init__(storages.SqliteCheckpointStorage(path, retention=LatestOnly, encryption=encryption))
 
 
 _EARLIER = re.compile(r".*~[0-9a-f]{16}\.jsonl")
 
 
-def _refuse_earlier_files(folder: Path) -> None:
-    """Raises StorageFailed for a folder with conversations in a form that is not read any more."""
-    earlier = sorted(path.name for path in folder.glob("*.jsonl") if _EARLIER.fullmatch(path.name))
+def _refuse_earlier_form(store: str, path: Path) -> None:
+    """Raises StorageFailed for a folder or a SQLite file with conversations in a form that is not read any more."""
+    part, place = "", "folder"
+    earlier = sorted(file.name for file in path.glob("*.jsonl") if _EARLIER.fullmatch(file.name))
     if earlier:
-        raise _earlier_form("JsonSessionStore", folder, f"its file {earlier[0]!r}", "folder")
-
-
-def _refuse_earlier_table(path: Path) -> None:
-    """The same for a SQLite file."""
-    if not path.is_file():
-        return
-    try:
-        with closing(sqlite3.connect(path)) as db:
-            earlier = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'session_lines'").fetchone()
-    except sqlite3.Error:
-        return  # reported when the store is used
-    if earlier:
-        raise _earlier_form("SqliteSessionStore", path, "its table 'session_lines'", "file")
-
-
-def _earlier_form(store: str, path: Path, part: str, place: str) -> StorageFailed:
-    reason = (
-        f"{part} has conversations in the form of an earlier version, which this version does not read. Let its "
-        f"executions end with that version, and give this one another {place}"
-    )
-    return StorageFailed(store, f"use {str(path)!r}", reason)
+        part = f"its file {earlier[0]!r}"
+    elif path.is_file():
+        with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as db:  # reported when the store is used
+            if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'session_lines'").fetchone():
+                part, place = "its table 'session_lines'", "file"
+    if part:
+        reason = (
+            f"{part} has conversations in the form of an earlier version, which this version does not read. Let its "
+            f"executions end with that version, and give this one another {place}"
+        )
+        raise StorageFailed(store, f"use {str(path)!r}", reason)

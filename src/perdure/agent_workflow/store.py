@@ -33,7 +33,6 @@ from perdure.errors import (
     StorageFailed,
     ThreadBusy,
     ThreadExists,
-    ThreadNotFound,
     UnreadableValue,
 )
 from perdure.events import WorkflowRunState
@@ -108,13 +107,9 @@ class StateThreads:
 
     async def delete(self, name: str) -> bool:
         """Delete a state with its history; False if the name is free."""
+        if await self.head_info(name) is None:
+            return False
         thread_id = self._prefix + name
-        try:
-            thread = await self.storage.find_thread(thread_id)
-        except ThreadNotFound:
-            return False
-        if thread.workflow_name != self._workflow_name:
-            return False
         return await self._when_free(thread_id, lambda: self.storage.delete_thread(thread_id))
 
     async def _when_free(self, thread_id: str, work: Callable[[], Awaitable[T]]) -> T:

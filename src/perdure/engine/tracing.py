@@ -98,19 +98,18 @@ class Opened:
             self.span.set_attribute("perdure.outcome", self.outcome)
         self.span.end()
 
-    def enter(self) -> None:
+    def enter(self) -> Opened:
         from opentelemetry.context import attach
 
         self._token = attach(self.context)
+        return self
+
+    __enter__ = enter
 
     def leave(self) -> None:
         from opentelemetry.context import detach
 
         detach(self._token)
-
-    def __enter__(self) -> Opened:
-        self.enter()
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if kind is GeneratorExit:  # the event loop is closing in another context: there is none to restore
@@ -193,13 +192,11 @@ def link_to_caller(headers: Mapping[str, str]) -> Iterator[None]:
     A current span, such as that of an instrumented web framework, takes precedence as the caller.
     """
     from opentelemetry import trace
-    from opentelemetry.context import attach, detach
+    from opentelemetry.context import attach, detach, get_current
     from opentelemetry.propagate import extract
 
-    if trace.get_current_span().get_span_context().is_valid:
-        yield
-        return
-    token = attach(extract(headers))
+    has_caller = trace.get_current_span().get_span_context().is_valid
+    token = attach(get_current() if has_caller else extract(headers))
     try:
         yield
     finally:

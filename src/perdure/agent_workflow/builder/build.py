@@ -22,7 +22,7 @@ from perdure.agent_workflow.definition import (
     WorkflowConfig,
 )
 from perdure.agent_workflow.documents.convert import resolve, tree_of
-from perdure.agent_workflow.documents.validate import Problem, at, below, problems_in
+from perdure.agent_workflow.documents.validate import Problem, at, below, read_config
 from perdure.agent_workflow.execution.conductor import Conductor
 from perdure.agent_workflow.execution.edge_graph import NodeEdge
 from perdure.agent_workflow.execution.node import AgentNode
@@ -48,7 +48,7 @@ def build_instance(draft: Draft) -> AgentWorkflowInstance:
     if not draft.config.name:
         draft.change(name=join_names("agent-workflow", draft.nodes))
     # Checks of the content need a definition of the right form, and agents need a definition without problems.
-    problems = problems_in(tree_of(draft.to_config()), is_document=False)
+    _, problems = read_config(tree_of(draft.to_config()), is_document=False)
     problems = problems or [*resolve_imports(draft), *content_problems(draft)]
     problems = problems or _create_agents(draft)
     if problems:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from perdure.agent_workflow.condition import Condition
-from perdure.agent_workflow.definition import END, START, AgentConfig, Draft, EdgeDraft, NodeDraft
+from perdure.agent_workflow.definition import END, START, AgentConfig, Draft, EdgeDraft, NodeConfig, NodeDraft
 from perdure.agent_workflow.documents.validate import Problem, at
 from perdure.agent_workflow.execution.edge_graph import cycle_through, lay_out
 from perdure.agent_workflow.execution.values import (
@@ -70,14 +70,9 @@ def _who(node: NodeDraft, path: str, draft: Draft) -> Iterator[Problem]:
         how = "name a model here, or one for the whole workflow (settings.model, with_model)"
         yield f"{path}.agent.model", f"missing: {how}"
     if is_workflow:
-        for field, is_set in (
-            ("output_mode", config.output_mode != "string"),
-            ("map", config.map is not None),
-            ("instructions", config.instructions is not None),
-            ("context", bool(config.context)),
-            ("tools", bool(config.tools or node.tools)),
-        ):
-            if is_set:
+        for field in ("output_mode", "map", "instructions", "context", "tools"):
+            is_set = getattr(config, field) != getattr(NodeConfig(), field)
+            if is_set or (field == "tools" and node.tools):
                 yield f"{path}.{field}", "applies to agents, and this node is a workflow"
 
 
@@ -143,16 +138,10 @@ def _stand_in(node_id: str, target: str, here: str, draft: Draft) -> Iterator[Pr
         if link.target == target and link.kind in ("handoff", "default_handoff"):
             yield here, f"{target!r} cannot stand in: {link.source!r} hands off to it"
             return
-    path = [node_id]
-    while path[-1] in draft.nodes:
-        error = draft.nodes[path[-1]].config.on_error
-        if error.mode != "fallback" or error.fallback is None:
-            return
-        path.append(error.fallback)
-        if error.fallback in path[:-1]:
-            break
-    if path[-1] == node_id and len(path) > 2:
-        yield here, f"goes round in a circle: {' -> '.join(path)}"
+    fallbacks = [(link.source, link.target) for link in draft.links() if link.kind == "fallback"]
+    cycle = cycle_through(node_id, target, fallbacks)
+    if len(cycle) > 2:
+        yield here, f"goes round in a circle: {' -> '.join([node_id, *cycle[:-1]])}"
 
 
 def _approval(node_id: str, node: NodeDraft, path: str) -> Iterator[Problem]:

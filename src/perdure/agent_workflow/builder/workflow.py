@@ -175,7 +175,7 @@ class AgentWorkflow:
         node = self._draft.add(id, node_of_agent(agent))
         node.config = msgspec.structs.replace(node.config, output_mode="handoff")
         _configure(node, configure)
-        return RouterAgentBuilder(self._draft, node)
+        return RouterAgentBuilder(self._draft, AgentNodeOptions(node))
 
     def add_workflow(
         self,
@@ -191,6 +191,8 @@ class AgentWorkflow:
 
     def from_(self, *ids: str) -> EdgeBuilder:
         """`.from_("a").to("b")`. START stands for the input of the execution."""
+        if not ids:
+            raise ValueError("from_() needs the id of a node.")
         return EdgeBuilder(self._draft, ids)
 
     def build(self) -> AgentWorkflowInstance:
@@ -230,14 +232,12 @@ def _configure(node: NodeDraft, configure: Configure | None) -> None:
         configure(AgentNodeOptions(node))
 
 
+@dataclass(eq=False, repr=False)
 class EdgeBuilder:
     """Adds edges from some nodes."""
 
-    def __init__(self, draft: Draft, sources: Sequence[str]) -> None:
-        if not sources:
-            raise ValueError("from_() needs the id of a node.")
-        self._draft = draft
-        self._sources = tuple(sources)
+    _draft: Draft
+    _sources: Sequence[str]
 
     def to(self, *ids: str) -> EdgeTargetBuilder:
         """An edge from each source to each of these nodes. END stands for the end of the execution."""
@@ -334,12 +334,11 @@ class TypeRouteBuilder(AgentWorkflow):
         return self
 
 
+@dataclass(eq=False, repr=False)
 class RouterAgentBuilder(AgentWorkflow):
     """Configures the router that was added last. It is also the builder of the workflow."""
 
-    def __init__(self, draft: Draft, node: NodeDraft) -> None:
-        super().__init__(draft)
-        self._options = AgentNodeOptions(node)
+    _options: AgentNodeOptions
 
     def with_handoff(self, target: str, description: str | None = None) -> Self:
         """The agent may hand off to this node. Its model reads the description."""

@@ -23,7 +23,7 @@ from perdure.agent_workflow.definition import (
     NodeDraft,
     WorkflowConfig,
 )
-from perdure.agent_workflow.documents.text import check_size, read_file, to_yaml
+from perdure.agent_workflow.documents.text import check_tree, read_file, to_yaml
 from perdure.agent_workflow.documents.validate import Problem, at, below, read_config, takes_value
 from perdure.agents.tools import Tool
 from perdure.errors import InvalidDefinition, did_you_mean
@@ -41,7 +41,7 @@ def resolve(import_path: str, path: str) -> Any:
     main = sys.modules.get(_MAIN)
     try:
         # The running program is not imported a second time: that would run it again.
-        is_main = main is not None and module_name == _name_of(main)
+        is_main = main is not None and module_name == _importable_name(_MAIN, main)
         value: Any = main if is_main else importlib.import_module(module_name)
     except Exception as error:
         raise InvalidDefinition([(path, f"{module_name!r} cannot be imported: {error}")]) from error
@@ -53,11 +53,13 @@ def resolve(import_path: str, path: str) -> Any:
     return value
 
 
-def _name_of(main: ModuleType) -> str | None:
-    """The name by which another process can import the program of this process."""
-    if main.__spec__ is not None:  # python -m package.module
-        return main.__spec__.name
-    file = getattr(main, "__file__", None)
+def _importable_name(module_name: str, module: ModuleType) -> str | None:
+    """The name by which another process can import the module, also if it is the program of this process."""
+    if module_name != _MAIN:
+        return module_name
+    if module.__spec__ is not None:  # python -m package.module
+        return module.__spec__.name
+    file = getattr(module, "__file__", None)
     stem = None if file is None else Path(file).stem
     return stem if stem is not None and stem.isidentifier() else None
 
@@ -83,10 +85,6 @@ def _own_path(thing: Any) -> str | None:
     for part in name.split("."):
         value = getattr(value, part, None)
     return f"{importable}:{name}" if value is thing else None
-
-
-def _importable_name(module_name: str, module: ModuleType) -> str | None:
-    return _name_of(module) if module_name == _MAIN else module_name
 
 
 def _paths_to(thing: Any) -> Iterator[str]:
@@ -130,7 +128,7 @@ def read_draft(source: str | os.PathLike[str] | Mapping[str, Any] | WorkflowConf
     """From a file of JSON or YAML, a dict, or a WorkflowConfig. Raises InvalidDefinition with all problems of its form;
     `build` checks the content."""
     if isinstance(source, WorkflowConfig | Mapping):
-        tree = check_size(as_tree(check_size(source)))
+        tree = check_tree(as_tree(check_tree(source)))
         return Draft.from_config(config_of(tree))
     if not isinstance(source, str | os.PathLike):
         raise TypeError(f"from_config expects the path of a file, a dict or a WorkflowConfig, got {source!r:.200}.")

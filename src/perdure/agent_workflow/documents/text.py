@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
 
@@ -44,11 +45,7 @@ def read_text(text: str, format: Format, source: str | None = None) -> Any:
         tree = from_yaml(text, source) if format == "yaml" else _from_json(text, source)
     except RecursionError as error:
         raise InvalidDefinition([("", _TOO_DEEP)], source) from error
-    check_size(tree, source)
-    repeated = list(_repeated_keys(tree, ""))
-    if repeated:
-        raise InvalidDefinition(repeated, source)
-    return tree
+    return check_tree(tree, source)
 
 
 class _WithRepeated(dict[str, Any]):
@@ -71,9 +68,8 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) == len(pairs):
         return mapping
-    keys = [key for key, _ in pairs]
     repeating = _WithRepeated(mapping)
-    repeating.repeated = tuple(dict.fromkeys(key for key in keys if keys.count(key) > 1))
+    repeating.repeated = tuple(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
     return repeating
 
 
@@ -81,35 +77,29 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not a JSON number")
 
 
-def _repeated_keys(tree: Any, path: str) -> Iterator[Problem]:
-    if isinstance(tree, _WithRepeated):
-        yield from ((at(path, key), "the key occurs twice") for key in tree.repeated)
-    if isinstance(tree, Mapping):
-        for key, value in tree.items():
-            yield from _repeated_keys(value, at(path, key))
-    elif isinstance(tree, list):
-        for index, value in enumerate(tree):
-            yield from _repeated_keys(value, at(path, index))
-
-
 _TOO_DEEP = f"nested too deeply: at most {MAX_LEVELS} levels of mappings and lists"
 
 
-def check_size(tree: Any, source: str | None = None) -> Any:
-    """Returns the tree. Raises InvalidDefinition if it is too large, as with aliases of aliases."""
-    left, count = [(tree, 1)], 0
+def check_tree(tree: Any, source: str | None = None) -> Any:
+    """Returns the tree. Raises InvalidDefinition if it is too large, as with aliases of aliases, or repeats keys."""
+    left: list[tuple[Any, tuple[Any, ...]]] = [(tree, ())]
+    count, repeated = 0, list[Problem]()
     while left:
-        value, level = left.pop()
+        value, keys = left.pop()
         count += 1
-        if level > MAX_LEVELS:
+        if len(keys) >= MAX_LEVELS:
             raise InvalidDefinition([("", _TOO_DEEP)], source)
         if count > MAX_VALUES:
             problem = f"too large: at most {MAX_VALUES:,} values, including those that aliases repeat"
             raise InvalidDefinition([("", problem)], source)
+        if isinstance(value, _WithRepeated):
+            repeated += [(at(reduce(at, keys, ""), key), "the key occurs twice") for key in value.repeated]
         if isinstance(value, Mapping):
-            left += [(item, level + 1) for item in value.values()]
+            left += [(item, (*keys, key)) for key, item in reversed([*value.items()])]
         elif isinstance(value, list | tuple):
-            left += [(item, level + 1) for item in value]
+            left += [(item, (*keys, index)) for index, item in reversed([*enumerate(value)])]
+    if repeated:
+        raise InvalidDefinition(repeated, source)
     return tree
 
 
@@ -155,15 +145,10 @@ def from_yaml(text: str, source: str | None = None) -> Any:
 
 @cache
 def _loader() -> Any:
-    yaml = yaml_module()
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc,name-defined]
-        pass
-
-    Loader.yaml_implicit_resolvers = {}
+    loader: Any = type("Loader", (yaml_module().SafeLoader,), {"yaml_implicit_resolvers": {}})
     for name, (pattern, first, _) in _SCALARS.items():
-        Loader.add_implicit_resolver(_TAG + name, pattern, first)
-    return Loader
+        loader.add_implicit_resolver(_TAG + name, pattern, first)
+    return loader
 
 
 class _Values:
@@ -224,13 +209,10 @@ def to_yaml(tree: Any) -> str:
 
 @cache
 def _dumper() -> Any:
-    yaml = yaml_module()
+    every_value_in_full = {"ignore_aliases": lambda *_: True}
+    dumper: Any = type("Dumper", (yaml_module().SafeDumper,), every_value_in_full)
 
-    class Dumper(yaml.SafeDumper):  # type: ignore[misc,name-defined]
-        def ignore_aliases(self, data: Any) -> bool:
-            return True  # every value is written in full
-
-    def text(dumper: Any, value: str) -> Any:
+    def text(own: Any, value: str) -> Any:
         style = None
         lines = value.split("\n")
         if len(lines) > 1 and all(line.isprintable() and line == line.strip() for line in lines):
@@ -239,7 +221,7 @@ def _dumper() -> Any:
             style = '"'  # other styles change characters that YAML reads as line breaks
         elif any(pattern.match(value) for pattern, *_ in _SCALARS.values()):
             style = "'"
-        return dumper.represent_scalar(f"{_TAG}str", value, style=style)
+        return own.represent_scalar(f"{_TAG}str", value, style=style)
 
-    Dumper.add_representer(str, text)
-    return Dumper
+    dumper.add_representer(str, text)
+    return dumper

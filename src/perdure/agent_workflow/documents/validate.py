@@ -73,22 +73,25 @@ def condition_problems(tree: Mapping[Any, Any], path: str) -> Iterator[Problem]:
         hint = did_you_mean(kind, TYPES) if isinstance(kind, str) else ""
         yield at(path, "type"), f"expected one of {', '.join(sorted(TYPES))}; got {quote_value(kind)}{hint}"
         return
-    yield from _field_problems(kind, tree, path)
-    yield from _value_problems(kind, tree, path)
-    yield from _joined_problems(kind, tree, path)
-    if tree.get("ignore_case") is True and kind != "matches_regex":
-        yield at(path, "ignore_case"), f"only 'matches_regex' has it, not {kind!r}"
-
-
-def _field_problems(kind: str, tree: Mapping[Any, Any], path: str) -> Iterator[Problem]:
-    field, here = tree.get("field"), at(path, "field")
+    field, inner = tree.get("field"), tree.get("conditions", ())
     if not takes_field(kind):
         if field is not None:
-            yield here, f"{kind!r} asks about no field, got {quote_value(field)}"
+            yield at(path, "field"), f"{kind!r} asks about no field, got {quote_value(field)}"
     elif field is None:
-        yield here, f"missing: {kind!r} asks about a field"
+        yield at(path, "field"), f"missing: {kind!r} asks about a field"
     elif not isinstance(field, str) or not field:
-        yield here, f"expected a text that is not empty, got {quote_value(field)}"
+        yield at(path, "field"), f"expected a text that is not empty, got {quote_value(field)}"
+    yield from _value_problems(kind, tree, path)
+    if not isinstance(inner, list | tuple):
+        pass  # reported as any other field
+    elif kind not in JOINED and inner:
+        yield at(path, "conditions"), f"{kind!r} joins no conditions, got {len(inner)}"
+    elif kind in JOINED and not inner:
+        yield at(path, "conditions"), f"missing: {kind!r} joins other conditions"
+    elif kind == "not" and len(inner) != 1:
+        yield at(path, "conditions"), f"expected one condition in 'not', got {len(inner)}"
+    if tree.get("ignore_case") is True and kind != "matches_regex":
+        yield at(path, "ignore_case"), f"only 'matches_regex' has it, not {kind!r}"
 
 
 def _value_problems(kind: str, tree: Mapping[Any, Any], path: str) -> Iterator[Problem]:
@@ -110,30 +113,13 @@ def _value_problems(kind: str, tree: Mapping[Any, Any], path: str) -> Iterator[P
             yield here, f"not a regular expression: {error}; got {quote_value(value)}"
 
 
-def _joined_problems(kind: str, tree: Mapping[Any, Any], path: str) -> Iterator[Problem]:
-    inner, here = tree.get("conditions", ()), at(path, "conditions")
-    if not isinstance(inner, list | tuple):
-        return  # reported as any other field
-    if kind not in JOINED and inner:
-        yield here, f"{kind!r} joins no conditions, got {len(inner)}"
-    elif kind in JOINED and not inner:
-        yield here, f"missing: {kind!r} joins other conditions"
-    elif kind == "not" and len(inner) != 1:
-        yield here, f"expected one condition in 'not', got {len(inner)}"
-
-
 SCHEMA_KEY = "$schema"
 """Editors find the schema by it; perdure ignores it."""
 
 
-def problems_in(tree: Any, *, is_document: bool = True) -> list[Problem]:
-    """Problems of a document or, without `is_document`, of a builder's definition: there `context` and `metadata` may
-    hold any Python value."""
-    return read_config(tree, is_document=is_document)[1]
-
-
 def read_config(tree: Any, *, is_document: bool = True) -> tuple[Any, list[Problem]]:
-    """The definition, and its problems: with problems, the definition is incomplete."""
+    """The definition, and its problems: with problems, the definition is incomplete. Without `is_document` it is that
+    of a builder, where `context` and `metadata` may hold any Python value."""
     reader = DocumentReader(is_document)
     if isinstance(tree, Mapping) and SCHEMA_KEY in tree:
         tree = {key: value for key, value in tree.items() if key != SCHEMA_KEY}

@@ -114,7 +114,9 @@ class EdgeGraph:
     def resolve_fallback(self, node: str, nodes: Mapping[str, NodeState]) -> str:
         """The node itself or, if it has failed, the fallback that replaces it."""
         for candidate in (node, *self._stand_ins(node)):
-            if not _has_failed(nodes[candidate]):
+            state = nodes[candidate]
+            # Until it settles, as in the pass before: an edge back was decided then.
+            if (state.status if state.is_settled else state.last) != "failed":
                 return candidate
         return node
 
@@ -151,8 +153,3 @@ def _names(edges: Sequence[NodeEdge]) -> dict[int, str]:
         seen[name] += 1
         names[id(edge)] = name if seen[name] == 1 else f"{name} {seen[name]}"
     return names
-
-
-def _has_failed(node: NodeState) -> bool:
-    """In this pass or, until it settles, in the pass before: an edge back was decided then."""
-    return node.status == "failed" or (not node.is_settled and node.last == "failed")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import msgspec
+
 from perdure.agent_workflow import events
-from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent, log_failure
+from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent
 from perdure.agent_workflow.execution.node import CONDUCTOR
 from perdure.agent_workflow.execution.views import EventViews, metadata_of
 from perdure.agent_workflow.state import DEFINITION, ExecutionResult, ExecutionState, NodeOutcome
@@ -129,7 +131,7 @@ class Execution:
         self._views.add_outcomes(() if own is None else own.outcomes)
         if own is not None and state is not None and state.result is not None and responses is None:
             usage = own.checkpoint.metadata.get("usage")
-            return _completed_result(self.execution_id, state.result, usage, own.checkpoint)
+            return _completed_result(self.execution_id, state.result, usage, own.checkpoint.checkpoint_id)
         call: dict[str, Any] = {"message": input} if stored is None else {}
         if responses is not None:
             call = {"responses": responses}
@@ -227,22 +229,29 @@ class Execution:
         return f"Execution {self.execution_id!r} was started with version {version} of the definition{number}."
 
     def _emit(self, event: Any) -> None:
+        """Into the stream and to subscribers. A failing subscriber is logged and does not stop the execution."""
         self._emit_to_stream(event)
-        for called in self._instance.subscribers.notify(event):
-            task = asyncio.ensure_future(called)
-            self._callbacks.add(task)
-            task.add_done_callback(self._callback_done)
+        for kind, callback in list(self._instance.subscribers.values()):
+            try:
+                result = callback(event) if isinstance(event, kind) else None
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # see above
+                _log_failure(error)
+                continue
+            if isinstance(result, Awaitable):
+                task = asyncio.ensure_future(result)
+                self._callbacks.add(task)
+                task.add_done_callback(self._callback_done)
 
     def _callback_done(self, task: asyncio.Task[Any]) -> None:
         self._callbacks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log_failure(error)
+            _log_failure(error)
 
     async def _rest(self, run: WorkflowRunResult) -> WorkflowResult:
         results = [output for output in run.get_outputs() if isinstance(output, ExecutionResult)]
         pending = tuple(self._views.request(event) for event in run.get_request_info_events())
         if results and not pending:
-            return _completed_result(self.execution_id, results[-1], run.usage, run)
+            return _completed_result(self.execution_id, results[-1], run.usage, run.checkpoint_id)
         state: ResultState = "cancelled" if run.get_final_state() is WorkflowRunState.CANCELLED else "waiting"
         stored = await self._instance.find(self.execution_id)
         reached = None if stored is None else stored.state
@@ -252,11 +261,16 @@ class Execution:
     async def _stop_at_failure(self, executor_id: str, error: Exception) -> WorkflowResult:
         """The result at a failure of a node whose mode is `stop`, with everything recorded or committed until then."""
         stored, views = await self._instance.find(self.execution_id), self._views
-        node, first = next(iter(metadata_of(executor_id).agent_chain), None), _first(error)
+        node = next(iter(metadata_of(executor_id).agent_chain), None)
+        first: BaseException = error
+        while isinstance(first, SubWorkflowFailed) and first.__cause__ is not None:
+            first = first.__cause__  # of the node, through any number of nested workflows
         text = f"{node}: {type(first).__name__}: {first}" if node else str(first)
         if node is not None and (event := views.report_failure(node, text)) is not None:
             self._emit(event)
-        state = views.with_outcomes(None if stored is None else stored.state)
+        state = None if stored is None else stored.state
+        if state is not None:  # with the outcomes since the last commit
+            state = msgspec.structs.replace(state, nodes={**state.nodes, **views.outcomes})
         result = partial_result(self.execution_id, "failed", state, self._instance.now())
         counts = self._instance.planner.graph.count({} if state is None else state.nodes)
         ended = events.WorkflowCompletedEvent(
@@ -269,30 +283,15 @@ class Execution:
         return replace(result, error=text, exception=error)
 
 
-def _first(error: BaseException) -> BaseException:
-    """The exception of the node, through any number of nested workflows."""
-    while isinstance(error, SubWorkflowFailed) and error.__cause__ is not None:
-        error = error.__cause__
-    return error
+def _log_failure(error: BaseException) -> None:
+    events.logger.warning("a subscriber failed: %s: %s", type(error).__name__, error)
 
 
 def _completed_result(
-    execution_id: str,
-    done: ExecutionResult,
-    usage: Mapping[str, int] | None,
-    at: WorkflowCheckpoint | WorkflowRunResult,
+    execution_id: str, done: ExecutionResult, usage: Any, checkpoint_id: str | None
 ) -> WorkflowResult:
-    return WorkflowResult(
-        execution_id,
-        "completed",
-        done.final_answer,
-        done.outputs,
-        done.success,
-        done.duration,
-        done.error,
-        usage=dict(usage or {}),
-        checkpoint_id=at.checkpoint_id,
-    )
+    own = {name: getattr(done, name) for name in ("final_answer", "outputs", "success", "duration", "error")}
+    return WorkflowResult(execution_id, "completed", **own, usage=dict(usage or {}), checkpoint_id=checkpoint_id)
 
 
 def partial_result(

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import operator
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from perdure.agent_workflow.conversations import ConversationMessages, merge_messages, new_messages
-from perdure.agent_workflow.definition import ANSWER, NodeDraft, RetryConfig, RetryStrategy
+from perdure.agent_workflow.definition import ANSWER, MapConfig, NodeDraft, RetryConfig, RetryStrategy
 from perdure.agent_workflow.execution.values import Values, handoff_tool, input_of, messages_for, outputs_of
 from perdure.agent_workflow.state import NodeTask, OutOfTime, clock, delivery, is_over, seconds_left
 from perdure.agents.base import adapt_agent, take_live_turn
@@ -131,7 +131,7 @@ class Turns:
         """Raises the agent's exception when no attempt is left."""
         if self._config.map is None:
             return await self._turn(self.input_text(task), task, session, ctx, "turn")
-        return await self._map(task, session, ctx)
+        return await self._map(self._config.map, task, session, ctx)
 
     async def _turn(
         self, text: str, task: NodeTask, session: AgentSession | None, ctx: WorkflowContext[Any], key: str
@@ -180,11 +180,11 @@ class Turns:
             )
         return recorded
 
-    async def _map(self, task: NodeTask, session: AgentSession | None, ctx: WorkflowContext[Any]) -> NodeTurn:
+    async def _map(
+        self, config: MapConfig, task: NodeTask, session: AgentSession | None, ctx: WorkflowContext[Any]
+    ) -> NodeTurn:
         """One turn for each item. A resumed map repeats only items without a recorded turn. Every item starts from the
         same conversation; their messages are appended in the order of the items."""
-        config = self._config.map
-        assert config is not None  # noqa: S101  # the caller checks it
         values = Values(task, self._known_outputs)
         items = values.find(config.over, f"agents.{self.node_id}.map.over")
         if not isinstance(items, list | tuple):
@@ -211,7 +211,10 @@ class Turns:
 
         results = await asyncio.gather(*(take_item(*pair) for pair in enumerate(items)))
         if failures:  # raised last, so that the other items are recorded
-            raise _combine(failures)
+            stopped = [error for error in failures if not isinstance(error, Exception) or isinstance(error, OutOfTime)]
+            if stopped or len(failures) == 1:
+                raise [*stopped, *failures][0]
+            raise ItemsFailed("items failed", [error for error in failures if isinstance(error, Exception)])
         turns = [result for result in results if isinstance(result, NodeTurn)]
         key = self._config.output_key or ANSWER
         listed = results if config.on_error == "null" else turns
@@ -229,11 +232,3 @@ class ItemsFailed(ExceptionGroup[Exception]):
     def __str__(self) -> str:
         first = self.exceptions[0]
         return f"{len(self.exceptions)} items failed; the first: {type(first).__name__}: {first}"
-
-
-def _combine(failures: Sequence[BaseException]) -> BaseException:
-    """The error that stopped the map, or the failures of its items."""
-    stopped = [failure for failure in failures if not isinstance(failure, Exception) or isinstance(failure, OutOfTime)]
-    if stopped or len(failures) == 1:
-        return [*stopped, *failures][0]
-    return ItemsFailed("items failed", [failure for failure in failures if isinstance(failure, Exception)])

@@ -26,11 +26,10 @@ class EventViews:
     def __init__(self, workflow_name: str, execution_id: str, graph: EdgeGraph, state: ExecutionState | None) -> None:
         self.ids: dict[str, Any] = {"workflow_name": workflow_name, "execution_id": execution_id}
         """Fields of all events."""
-        self._execution_id = execution_id
         self._graph = graph
         nodes = {} if state is None else state.nodes
         self._settled = {name for name, node in nodes.items() if node.is_settled and name != START}
-        self._outcomes: dict[str, NodeState] = {}
+        self.outcomes: dict[str, NodeState] = {}
         """Outcomes of nodes in this call, including uncommitted ones."""
 
     def convert(self, event: WorkflowEvent) -> Iterator[events.AgentWorkflowEvent | WorkflowEvent]:
@@ -39,7 +38,7 @@ class EventViews:
         data = event.data
         if event.type == events.EVENT:
             metadata = _of_node(metadata, data)
-            named = msgspec.structs.replace(data, execution_id=self._execution_id, metadata=metadata)
+            named = msgspec.structs.replace(data, execution_id=self.ids["execution_id"], metadata=metadata)
             yield self._count(named) if metadata.depth == 0 else named
         elif event.type == "request_info":
             yield self.request(event)
@@ -58,7 +57,7 @@ class EventViews:
     def _settle(self, node: str, status: Status, outputs: dict[str, Any]) -> float:
         """Returns the progress."""
         self._settled.add(node)
-        self._outcomes[node] = NodeState(status, outputs)
+        self.outcomes[node] = NodeState(status, outputs)
         return len(self._settled) / max(1, len(self._graph.nodes))
 
     def _count(self, event: events.AgentWorkflowEvent) -> events.AgentWorkflowEvent:
@@ -75,7 +74,7 @@ class EventViews:
 
     def report_failure(self, node: str, error: str) -> events.WorkflowAgentCompletedEvent | None:
         """The event of a failed node that did not emit it itself: a workflow with a failed agent."""
-        if node in self._outcomes and self._outcomes[node].status == "failed":
+        if node in self.outcomes and self.outcomes[node].status == "failed":
             return None
         return events.WorkflowAgentCompletedEvent(
             **self.ids,
@@ -89,12 +88,6 @@ class EventViews:
             error_message=error,
         )
 
-    def with_outcomes(self, state: ExecutionState | None) -> ExecutionState | None:
-        """The state with outcomes of nodes since the last commit."""
-        if state is None:
-            return None
-        return msgspec.structs.replace(state, nodes={**state.nodes, **self._outcomes})
-
     def request(self, event: WorkflowEvent) -> events.WorkflowApprovalRequestedEvent:
         data, metadata = event.data, metadata_of(event.executor_id)
         message, description, outputs = str(data), None, {}
@@ -106,7 +99,7 @@ class EventViews:
         return events.WorkflowApprovalRequestedEvent(
             **self.ids,
             metadata=metadata,
-            request_id=public_id(self._execution_id, str(event.request_id)),
+            request_id=public_id(self.ids["execution_id"], str(event.request_id)),
             agent_id=metadata.agent_id or "",
             message=message,
             description=description,

@@ -12,7 +12,7 @@ from tests.unit.orchestrations.agent_workflow import making_schema
 from tests.unit.orchestrations.agent_workflow.document_parts import document, edge, nodes
 
 from perdure.agent_workflow.documents import validate
-from perdure.agent_workflow.documents.validate import problems_in
+from perdure.agent_workflow.documents.validate import read_config
 
 FILE = Path(validate.__file__).with_name("agent-workflow.schema.json")
 SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))
@@ -58,7 +58,7 @@ def when(**condition: Any) -> dict[str, Any]:
     ],
 )
 def test_schema_accepts_a_valid_document(definition: Any) -> None:
-    assert problems_in(definition) == []
+    assert read_config(definition)[1] == []
     VALIDATOR.validate(definition)
 
 
@@ -84,7 +84,7 @@ def test_schema_accepts_a_valid_document(definition: Any) -> None:
     ],
 )
 def test_schema_rejects_an_invalid_document(definition: Any, place: str) -> None:
-    assert problems_in(definition) != []
+    assert read_config(definition)[1] != []
     assert [".".join(map(str, error.path)) for error in VALIDATOR.iter_errors(definition)] == [place]
 
 
