@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
     DataT = TypeVar("DataT", default=Any)
 
-    class _Event(msgspec.Struct, Generic[DataT], frozen=True):
-        """Type checkers know an event by the type of its data: `WorkflowEvent[str]`."""
+    class _Event(msgspec.Struct, Generic[DataT]):
+        """Type checkers know an event by the type of its data: `WorkflowEvent[str]`.
+
+        An event is frozen, which they do not see: a subclass with an `__init__` sets attributes of its own.
+        """
 
 else:
     DataT = Any
@@ -140,7 +143,7 @@ class RequestTerms(msgspec.Struct, frozen=True):
     assignee: str | None = None
 
 
-class WorkflowEvent(_Event[DataT], frozen=True, repr_omit_defaults=True):
+class WorkflowEvent(_Event[DataT], repr_omit_defaults=True):
     """One event. Which fields are set depends on `type`; unset ones are None.
 
     Events of a live stream have no `seq`: they are provisional until their superstep is committed. Events of a

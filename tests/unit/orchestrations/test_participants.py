@@ -84,7 +84,7 @@ def test_factories_make_a_new_team_each_time() -> None:
 
 @pytest.mark.parametrize("pair", [("a", "a"), ("a", Silent("a")), (Silent("a"), Silent("a"))])
 def test_participants_with_the_same_name_are_rejected(pair: Any) -> None:
-    with pytest.raises(DuplicateExecutorId, match="the id 'a'"):
+    with pytest.raises(DuplicateExecutorId, match="ID 'a'"):
         read_participants([agent(member) if isinstance(member, str) else member for member in pair])
 
 
