@@ -20,7 +20,7 @@ SUPERSTEPS, ROUNDS, LISTED = 5_000, 60, 8
 
 
 def part_of(path: str, name: str) -> str:
-    """The part of a function: a module such as `engine/lane`, `asyncio`, the handler, or C and library calls."""
+    """The part of a function: a module such as `engine/run/loop`, `asyncio`, the handler, or C and library calls."""
     pure = PurePath(path)
     if "perdure" in pure.parts:
         return "/".join(pure.with_suffix("").parts[pure.parts.index("perdure") + 1 :])

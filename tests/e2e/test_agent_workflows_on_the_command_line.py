@@ -105,7 +105,7 @@ def test_document_waits_for_approval_and_completes_after_the_answer(call: Call, 
         0,
         [
             "thread: t",
-            "  draft: had finished before",
+            "  draft: finished before",
             "  edit: approved",
             "  edit: done",
             "  never: skipped: no edge to it was taken (from 'edit')",
@@ -129,7 +129,8 @@ def test_ended_execution_does_not_run_again_and_rejects_other_input(call: Call, 
     call("run", "team:instance", "Tides", "--thread", "t")
     again = call("run", "team:instance", "Tides", "--thread", "t")
     assert (
-        again.stdout == "thread: t\nit had ended before: nothing is run\nanswer: A draft.\ndone: nothing is pending\n"
+        again.stdout
+        == "thread: t\nthe execution ended before: nothing to run\nanswer: A draft.\ndone: nothing is pending\n"
     )
     assert call("resume", "team:instance", "t").stdout == again.stdout
     assert calls(folder) == ["writer"]
@@ -214,11 +215,11 @@ def test_error_in_a_document_names_file_and_place(
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["run", "stroy.yaml", "x"], 1, "There is no file 'stroy.yaml' (did you mean 'story.yaml'?)."),
+        (["run", "stroy.yaml", "x"], 1, "No file 'stroy.yaml' exists (did you mean 'story.yaml'?)."),
         (["run", "team:broken", "x"], 1, "team:broken: edges[0].to: no node 'b' exists"),
         (["run", "team:nothing", "x"], 1, "Its workflows: 'builder', 'instance', 'broken'."),
         (["run", "story.yaml"], 2, "INPUT is missing: the workflow starts with str or dict."),
-        (["run", "story.yaml", "[1]", "--json-input"], 2, "INPUT is not what the workflow starts with"),
+        (["run", "story.yaml", "[1]", "--json-input"], 2, "INPUT does not fit the workflow"),
         (["resume", "story.yaml"], 2, "Name one thread"),
         (["resume", "story.yaml", "t", "--thread", "t"], 2, "Name one thread"),
         (["run", "office:build", "x", "--sessions", "talk"], 2, "--sessions is for workflows of agents"),
@@ -303,7 +304,7 @@ def test_ctrl_c_stops_the_run_and_prints_the_resume_command(call: Call, folder: 
 def test_definition_is_saved_listed_shown_run_by_name_and_deleted(
     call: Call, call_json: CallJson, folder: Path
 ) -> None:
-    assert call("workflows", "save", "story.yaml").stdout == "Definition story is kept: version 1.0.0, number 1.\n"
+    assert call("workflows", "save", "story.yaml").stdout == "Stored definition story: version 1.0.0, number 1.\n"
     assert "has not changed: it is version 1.0.0, number 1." in call("workflows", "save", "story.yaml").stdout
     (folder / "story.yaml").write_text(STORY.replace("name: story", "name: story\nversion: '1.1'"))
     assert call_json("workflows", "save", "story.yaml")["is_new"] is True
@@ -322,7 +323,7 @@ def test_definition_is_saved_listed_shown_run_by_name_and_deleted(
     assert call_json("run", "story@1", "Tides", "--thread", "u")["state"] == "waiting"
 
     assert "add --yes" in refusal(call("workflows", "delete", "story"), 2)
-    assert call("workflows", "delete", "story", "--yes").stdout == "Definition story is gone. Its executions stay.\n"
+    assert call("workflows", "delete", "story", "--yes").stdout == "Deleted definition story. Its executions stay.\n"
     assert call_json("workflows", "list") == []
     assert sorted(thread["thread_id"] for thread in call_json("threads")) == ["t", "u"]
 

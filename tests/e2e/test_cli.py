@@ -61,14 +61,14 @@ def test_usage_error_of_a_process_prints_a_sentence_and_no_stack_trace() -> None
         (["run", "office:"], "APP is a module and a name in it, such as 'app:workflow'; got 'office:'."),
         (["run", "office.py:build"], "APP names a module, not a file: try 'office:build'"),
         (["run", "office:build"], "INPUT is missing: the workflow starts with str."),
-        (["run", "office:refunds", "text"], "the workflow starts with Refund: give JSON and --json-input."),
+        (["run", "office:refunds", "text"], "the workflow starts with Refund: pass JSON and --json-input."),
         (["run", "office:refunds", "{", "--json-input"], "INPUT is not valid JSON"),
         (["run", "office:refunds", '{"customer": "Ada"}', "--json-input"], "missing required field `amount`"),
         (["run", "office:build", "text", "--thread", ""], "an id has at least one character"),
         (["run", "office:build", "text", "--durability", "none"], "'none' is not one of"),
         (["answer", "t", "r", "yes"], "perdure answer t r yes --app APP"),
         (["threads", "--store", "somewhere"], "'somewhere' does not name a store."),
-        (["threads", "--store", "memory:"], "what is kept in memory is gone when the command ends"),
+        (["threads", "--store", "memory:"], "a store in memory ends with the command"),
         (["threads", "--limit", "0"], "--limit"),
     ],
 )
@@ -82,7 +82,7 @@ def test_wrong_usage_exits_2_and_names_the_right_usage(
 @pytest.mark.parametrize(
     ("app", "sentence"),
     [
-        ("ofice:build", "There is no module 'ofice' here or on Python's path (did you mean 'office'?)."),
+        ("ofice:build", "No module 'ofice' exists here or on Python's path (did you mean 'office'?)."),
         ("office:biuld", "'office' has no 'biuld' (did you mean 'build'?)."),
         ("office:nothing", "'office' has no 'nothing'. Its workflows: 'refunds', 'titles', 'kept', 'desk'."),
         ("office:Refund", "'office:Refund' is not a workflow but a type."),
@@ -106,11 +106,11 @@ def test_app_that_cannot_be_loaded_exits_1_and_names_the_reason(
 @pytest.mark.parametrize("arguments", [["threads"], ["run", "office:build", "text"]])
 def test_command_without_a_store_explains_how_to_name_it(arguments: list[str], call: Call) -> None:
     error = refusal(call(*arguments, store=None), 1)
-    assert "there is no perdure.db in this folder. Name one with --store URL or PERDURE_STORE=URL" in error
+    assert "this folder has no perdure.db. Name a store with --store URL or PERDURE_STORE=URL" in error
 
 
 def test_reading_a_missing_store_does_not_create_it(call: Call, folder: Path) -> None:
-    assert refusal(call("threads"), 1) == f"There is no store at '{folder / 'threads.db'}'.\n"
+    assert refusal(call("threads"), 1) == f"No store exists at '{folder / 'threads.db'}'.\n"
     assert not (folder / "threads.db").exists()
 
 
@@ -144,7 +144,7 @@ def test_unknown_thread_request_or_wrong_workflow_error_has_a_hint(call: Call, c
     assert call("run", "office:titles", "tides", "--thread", "monday").returncode == 0
     for arguments in (["show", "mondy"], ["resume", "office:titles", "mondy"]):
         error = refusal(call(*arguments), 1)
-        assert error.startswith("There is no thread 'mondy' in this store (did you mean 'monday'?).")
+        assert error.startswith("No thread 'mondy' exists in this store (did you mean 'monday'?).")
     error = refusal(call("answer", "monday", "titel", "x", "--app", "office:titles"), 1)
     assert error.startswith("Thread 'monday' has no request 'titel' (did you mean 'title'?). Pending: 'title'.")
     error = refusal(call("resume", "office:build", "monday"), 1)

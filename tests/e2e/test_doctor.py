@@ -84,7 +84,7 @@ def test_folder_without_an_index_is_healthy_and_gets_no_index(call: Call, call_j
     (files / "index.db").unlink()
     assert set(marks(call("doctor", FILES)).values()) == {"ok"}
     assert (
-        finding_of(call_json("doctor", store=FILES), "index")["found"] == "none: the next use makes it from the files"
+        finding_of(call_json("doctor", store=FILES), "index")["found"] == "none: the next use builds it from the files"
     )
     assert not (files / "index.db").exists()
 
@@ -113,8 +113,8 @@ def _newer(path: Path) -> None:
     [
         (_cut_off, "database", "it was cut off", "backup"),
         (_scribble, "database", "not a database", "backup"),
-        (_other_database, "database", "of something else", "Name another"),
-        (_newer, "format", "version 99; this perdure knows up to 1", "Upgrade perdure"),
+        (_other_database, "database", "of another program", "Name another"),
+        (_newer, "format", "version 99; this perdure reads up to 1", "Upgrade perdure"),
     ],
 )
 def test_unusable_database_fails_and_stays_unchanged(
@@ -143,7 +143,7 @@ def test_files_of_a_newer_perdure_fail(call: Call, files: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":9', 1))
     done = call("doctor", FILES)
     assert marks(done, 1)["format"] == "fail"
-    assert "r-1.jsonl: of a newer perdure; this one knows up to version 1. Upgrade perdure" in done.stdout
+    assert "r-1.jsonl: of a newer perdure; this one reads up to version 1. Upgrade perdure" in done.stdout
 
 
 def test_lock_that_stays_held_gets_a_warning(call: Call, files: Path, folder: Path) -> None:
@@ -164,7 +164,7 @@ def test_thread_of_a_killed_process_gets_a_warning(call: Call, call_json: CallJs
         process.wait()
     done = call("doctor")
     assert marks(done)["owners"] == "warn"
-    assert "left by processes that are gone: 1 thread. `perdure threads`" in done.stdout
+    assert "owned by processes that ended: 1 thread. `perdure threads`" in done.stdout
     assert done.stdout.endswith(" checks: 1 warning.\n")
 
 
@@ -193,9 +193,9 @@ def test_doctor_of_an_encrypted_store_needs_no_key(
 
 
 def test_doctor_does_not_create_a_missing_store(call: Call, folder: Path) -> None:
-    assert "There is no store at" in refusal(call("doctor", "sqlite:///none.db"), 1)
+    assert "No store exists at" in refusal(call("doctor", "sqlite:///none.db"), 1)
     assert "No store was named" in refusal(call("doctor", store=None), 1)
-    assert "gone when the command ends" in refusal(call("doctor", "memory:"), 2)
+    assert "ends with the command" in refusal(call("doctor", "memory:"), 2)
     assert not (folder / "none.db").exists()
 
 

@@ -63,15 +63,15 @@ def test_healthy_server_has_only_ok_marks() -> None:
         (server(version="19.0", version_number=190000), "server", "warn", "14 to 18"),
         (server(is_read_only=True), "server", "fail", "default_transaction_read_only"),
         (replace(server(is_standby=True), behind_seconds=90.0), "server", "fail", "a standby, 90.0 s behind"),
-        (server(clock_ahead_seconds=4.0), "clock", "warn", "4.0 s ahead of the one here"),
-        (server(clock_ahead_seconds=-300.0), "clock", "warn", "5 min behind the one here"),
+        (server(clock_ahead_seconds=4.0), "clock", "warn", "4.0 s ahead of the clock here"),
+        (server(clock_ahead_seconds=-300.0), "clock", "warn", "5 min behind the clock here"),
         (server(clock_ahead_seconds=1.5, clock_error_seconds=1.0), "clock", "ok", "1.5 s ahead"),
         (with_setting("fsync", "off"), "settings", "warn", "Set fsync = on"),
         (with_setting("full_page_writes", "off"), "settings", "warn", "Set full_page_writes = on"),
         (with_setting("synchronous_commit", "off"), "settings", "warn", "ALTER ROLE app SET synchronous_commit = on"),
         (with_setting("autovacuum", "off"), "settings", "warn", "grow without end"),
         (with_setting("statement_timeout", "200"), "settings", "warn", "statement_timeout is 200 ms"),
-        (with_setting("synchronous_standby_names", "*"), "replication", "warn", "none is there"),
+        (with_setting("synchronous_standby_names", "*"), "replication", "warn", "none is connected"),
         (standby(), "replication", "ok", "1 standby: berlin (async) 1.0 KB behind (100 ms)"),
         (standby(behind_seconds=45.0), "replication", "warn", "lost if it takes over"),
         (standby(behind_bytes=10**9), "replication", "warn", "953.7 MB behind"),
@@ -88,7 +88,7 @@ def test_healthy_server_has_only_ok_marks() -> None:
         (replace(HEALTHY, tables=(replace(THREADS, hot_updates=1000),)), "updates", "warn", "only 20 %"),
         (replace(HEALTHY, unanswered={"sizes": "it took long"}), "sizes", "warn", "did not report this: it took long"),
         (schema(version=2), "format", "fail", "Upgrade perdure"),
-        (schema(known_version=2), "format", "ok", "the next use changes it to 2"),
+        (schema(known_version=2), "format", "ok", "the next use upgrades it to 2"),
         (schema(known_version=2, may_upgrade=False), "format", "fail", "Let the owner of the tables"),
         (schema(missing_indexes=("threads_due",)), "indexes", "warn", "threads_due"),
     ],
@@ -111,7 +111,7 @@ def test_suggested_sql_quotes_identifiers() -> None:
 
 def test_estimated_counts_are_printed_with_about() -> None:
     [threads, _] = check_contents(StoreContents(threads=3, checkpoints=2_000_000, is_estimated=True, owned=1, inbox=2))
-    assert threads.text == "3 threads, about 2000000 checkpoints; 1 running; 2 messages not taken in yet"
+    assert threads.text == "3 threads, about 2000000 checkpoints; 1 running; 2 messages in inboxes"
 
 
 @pytest.mark.parametrize(

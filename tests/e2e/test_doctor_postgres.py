@@ -51,12 +51,12 @@ def test_database_without_tables_gets_a_warning_and_stays_unchanged(
         *CARELESS,
     }
     tree = call_json("doctor", postgres_dsn)
-    assert finding_of(tree, "schema")["found"] == "perdure is not made yet: the first use makes it"
+    assert finding_of(tree, "schema")["found"] == "perdure does not exist yet: the first use creates it"
     assert (tree["kind"], tree["is_well"], tree["schema"]["version"]) == ("postgresql", True, 0)
     for command in ("threads", "verify"):
         done = call(command, store=postgres_dsn)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("Error: There is no store in schema 'perdure' of postgresql://")
+        assert done.stderr.startswith("Error: No store exists in schema 'perdure' of postgresql://")
         assert password_of(postgres_dsn) not in done.stderr
     with sql(postgres_dsn) as session:
         assert session.fetch("SELECT 1 FROM pg_namespace WHERE nspname = 'perdure'") == []
@@ -200,7 +200,7 @@ def test_url_names_the_schema_for_every_command(
     url = f"{postgres_dsn}?schema=team%20a"
     moved = call_json("transfer", "sqlite:///threads.db", url)
     assert sorted(moved["copied"]) == ["r-1", "r-2"]
-    assert call("verify", url).stdout == "2 threads looked at: nothing is damaged.\n"
+    assert call("verify", url).stdout == "2 threads checked: no damage.\n"
     assert call_json("doctor", url)["schema"]["name"] == "team a"
     assert call_json("doctor", postgres_dsn)["schema"]["version"] == 0
 
@@ -219,7 +219,7 @@ def test_missing_index_and_dead_rows_get_warnings(call: Call, postgres_dsn: str)
     warned = {check for check, mark in marks(done).items() if mark == "warn"}
     assert warned == {"indexes", "dead rows", *CARELESS}
     assert "missing or not valid: threads_due" in done.stdout
-    assert "journal: 10001 beside 0 that live" in done.stdout
+    assert "journal: 10001 beside 0 live ones" in done.stdout
 
 
 def test_session_that_holds_back_vacuum_is_listed(call_json: CallJson, postgres_dsn: str) -> None:

@@ -62,7 +62,7 @@ def test_doctor_lists_standbys_of_a_primary_and_fails_on_a_standby(
         assert "a standby: it may only be read. Name the primary" in done.stdout
         assert marks(done, 1)["threads"] == "ok"
         assert password_of(server.dsn) not in done.stdout
-        assert call("verify", server.dsn).stdout == "1 thread looked at: nothing is damaged.\n"
+        assert call("verify", server.dsn).stdout == "1 thread checked: no damage.\n"
         monkeypatch.setattr(
             postgres_database, "RECONNECT_SECONDS", 0.3
         )  # the storage waits for a promotion of the standby

@@ -92,7 +92,7 @@ def test_rewind_asks_the_question_again_and_keeps_the_old_branch(
     done = call("rewind", "r-1", ids[1], "--yes")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == (
-        "Thread r-1 stands where it stood at commit 2; this is commit 5. What came between is a branch now."
+        "Commit 5 rewinds thread r-1 to commit 2. The commits in between are now a branch."
     )
     answer(call, "r-1")
     main, left = call_json("show", "r-1")["branches"]
@@ -115,8 +115,8 @@ def test_rewind_with_json_prints_the_new_head(call_json: CallJson, ids: list[str
 def test_rewind_asks_for_confirmation_at_a_terminal(screen: Screen, call_json: CallJson, ids: list[str]) -> None:
     refused = screen("rewind", "r-1", ids[1], answer="n")
     assert refused.returncode == 1
-    assert refused.text.startswith("Thread r-1 goes back from commit 4 to commit 2 of 2")
-    assert refused.text.endswith("Is that meant? [y/N]: n\nError: Not confirmed. Nothing was done.\n")
+    assert refused.text.startswith("Rewind thread r-1 from commit 4 to commit 2 of 2")
+    assert refused.text.endswith("? [y/N]: n\nError: Not confirmed. Nothing was done.\n")
     assert checkpoints_of(call_json, "r-1") == ids
     done = screen("rewind", "r-1", ids[1])
     assert (done.returncode, len(checkpoints_of(call_json, "r-1"))) == (0, 5)
@@ -134,13 +134,13 @@ def test_rewind_rejects_a_checkpoint_that_the_thread_does_not_have(
     [other, _] = checkpoints_of(call_json, "r-2")
     for named, sentence in (
         (other, f"Checkpoint '{other}' belongs to thread 'r-2', not to 'r-1'. Nothing was changed.\n"),
-        ("nothing", "There is no checkpoint 'nothing' in thread 'r-1'. `perdure show r-1` lists the newest.\n"),
-        ("r-1", "There is no checkpoint 'r-1' in thread 'r-1'. `perdure show r-1` lists the newest.\n"),
+        ("nothing", "Thread 'r-1' has no checkpoint 'nothing'. `perdure show r-1` lists the newest.\n"),
+        ("r-1", "Thread 'r-1' has no checkpoint 'r-1'. `perdure show r-1` lists the newest.\n"),
     ):
         assert refusal(call("rewind", "r-1", named, "--yes"), 1) == sentence
     assert refusal(call("rewind", "r-1", ids[0][:3], "--yes"), 1).startswith("4 checkpoints begin with")
     error = refusal(call("rewind", "r-3", ids[1], "--yes"), 1)
-    assert error.startswith("There is no thread 'r-3' in this store (did you mean 'r-2'?).")
+    assert error.startswith("No thread 'r-3' exists in this store (did you mean 'r-2'?).")
     assert checkpoints_of(call_json, "r-1") == ids
 
 

@@ -64,7 +64,7 @@ def test_init_overwrites_files_only_with_force(call: Call, folder: Path) -> None
     (folder / "demo" / "perdure.json").unlink()
     before = file_hashes(folder)
     error = refusal(call("init", "demo"), 1)
-    assert error.startswith("graph/react.py and graph/dependencies.py are there already. Nothing was written.")
+    assert error.startswith("graph/react.py and graph/dependencies.py exist already. Nothing was written.")
     assert file_hashes(folder) == before
     assert call("init", "demo", "--force").returncode == 0
     assert "mine" not in (folder / "demo" / "graph" / "react.py").read_text()
@@ -72,7 +72,7 @@ def test_init_overwrites_files_only_with_force(call: Call, folder: Path) -> None
 
 def test_init_rejects_a_second_configuration_and_a_file_as_folder(call: Call, folder: Path) -> None:
     (folder / "perdure.toml").write_text('agent = "a:b"')
-    assert "perdure.toml is there already" in refusal(call("init", "--force"), 1)
+    assert "perdure.toml exists already" in refusal(call("init", "--force"), 1)
     assert "office.py' is a file" in refusal(call("init", "office.py"), 1)
     assert set(file_hashes(folder)) == {"office.py", "perdure.toml"}
 
@@ -115,7 +115,7 @@ def test_doctor_of_a_new_project_is_all_ok_and_creates_no_file(call_json: CallJs
     assert (tree["kind"], tree["is_well"]) == ("project", True)
     assert {finding["mark"] for finding in tree["findings"]} == {"ok"}
     assert finding_of(tree, "workflow")["found"] == "react: graph.react:app, the default"
-    assert "is not there yet: the first run makes it" in finding_of(tree, "storage")["found"]
+    assert "does not exist yet: the first run creates it" in finding_of(tree, "storage")["found"]
     assert {name for name in file_hashes(demo) if "__pycache__" not in name} == before
 
 
@@ -181,4 +181,4 @@ def test_doctor_checks_a_real_postgresql_and_valkey(
     tree = call_json("doctor", store=None)
     assert tree["storage"]["kind"] == "postgresql"
     assert finding_of(tree, "valkey")["mark"] == "ok"
-    assert "is not made yet: the first use makes it" in finding_of(tree, "schema")["found"]
+    assert "does not exist yet: the first use creates it" in finding_of(tree, "schema")["found"]

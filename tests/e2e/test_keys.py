@@ -50,7 +50,7 @@ def test_created_key_is_printed_once_on_stdout_only_and_works(call: Call, folder
 
 
 def test_list_shows_keys_with_roles_and_scopes(call: Call, call_json: CallJson, folder: Path) -> None:
-    assert call("keys", "list").stdout == "There are no keys. `perdure keys create USER` makes one.\n"
+    assert call("keys", "list").stdout == "No keys exist. `perdure keys create USER` creates one.\n"
     made = call_json(
         *("keys", "create", "ada", "--role", "operator", "--role", "auditor", "--scope", "graph:*", "--expires", "90d"),
         *("--name", "laptop"),
@@ -89,7 +89,7 @@ def test_config_option_names_the_project_by_file_or_folder(call_json: CallJson, 
 def test_unknown_role_prints_a_note(call_json: CallJson, folder: Path) -> None:
     write_config(folder, auth="api_key", authorization={"backend": "rbac", "roles": {"operator": ["*"]}})
     assert call_json("keys", "create", "ada", "--role", "operater")["notes"] == [
-        "Note: authorization.roles has no role 'operater' (did you mean 'operator'?), so it gives nothing."
+        "Note: authorization.roles has no role 'operater' (did you mean 'operator'?), so the role grants nothing."
     ]
     assert call_json("keys", "create", "ada", "--role", "operator")["notes"] == []
 
@@ -103,9 +103,9 @@ def test_unknown_role_prints_a_note(call_json: CallJson, folder: Path) -> None:
         (["create", "ada", "--role", ""], 2, "--role is a text"),
         (["create", "ada", "--scope", "graph:invok"], 2, "did you mean 'graph:invoke'?"),
         (["create", "ada", "--expires", "soon"], 2, "'soon' is not a duration"),
-        (["create", "ada", "--expires", "9999999d"], 2, "--expires: there is no such date"),
+        (["create", "ada", "--expires", "9999999d"], 2, "--expires: no such date exists"),
         (["create", "ada", "--config", "nowhere.json"], 1, "the file does not exist"),
-        (["revoke", "0123456789abcdef"], 1, "There is no key '0123456789abcdef'"),
+        (["revoke", "0123456789abcdef"], 1, "No key '0123456789abcdef' exists"),
     ],
 )
 def test_wrong_arguments_print_an_error_and_create_no_key(

@@ -63,8 +63,8 @@ def test_empty_store_prints_that_it_has_no_threads_and_no_requests(
     call: Call, call_json: CallJson, folder: Path
 ) -> None:
     (folder / "threads.db").touch()
-    assert call("threads").stdout == "There are no threads.\n"
-    assert call("requests").stdout == "There are no pending requests.\n"
+    assert call("threads").stdout == "No threads.\n"
+    assert call("requests").stdout == "No pending requests.\n"
     assert call_json("threads") == call_json("requests") == []
 
 

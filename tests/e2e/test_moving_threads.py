@@ -33,7 +33,7 @@ def test_exported_thread_is_equal_in_another_store_and_continues_there(
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Thread r-2 is in r-2.jsonl: 2 commits, 2 checkpoints, ")
     brought = call("import", "r-2.jsonl", store=FILES)
-    assert brought.stdout == "Thread r-2 of workflow refunds is here: commit 2, waiting.\n"
+    assert brought.stdout == "Imported thread r-2 of workflow refunds: commit 2, waiting.\n"
     assert history_of(call_json, "r-2", store=FILES) == history_of(call_json, "r-2")
     answer(call, "r-2", store=FILES)
 
@@ -49,7 +49,7 @@ def test_import_gives_a_thread_another_id(call: Call, call_json: CallJson, ids: 
 def test_export_replaces_a_file_only_with_overwrite(call: Call, ids: list[str], folder: Path) -> None:
     (folder / "notes").write_text("mine")
     error = refusal(call("export", "r-1", "notes"), 1)
-    assert error == "There is a file 'notes' already, and it was left as it is. Name another, or add --overwrite.\n"
+    assert error == "File 'notes' exists already and was not overwritten. Name another, or add --overwrite.\n"
     assert (folder / "notes").read_text() == "mine"
     assert call("export", "r-1", "notes", "--overwrite").returncode == 0
     assert '"perdure thread"' in (folder / "notes").read_text()
@@ -92,17 +92,17 @@ def test_import_rejects_a_damaged_or_foreign_file(
         (["import", "."], 2, "is a directory."),
         (["import", "office.py", "--thread", ""], 2, "--thread: an id has at least one character."),
         (["export", "r-1", "."], 2, "is a directory."),
-        (["export", "r-3", "out"], 1, "There is no thread 'r-3' in this store (did you mean 'r-2'?)."),
+        (["export", "r-3", "out"], 1, "No thread 'r-3' exists in this store (did you mean 'r-2'?)."),
         (["export", "r-1", "no/folder/out"], 1, "The folder of the exported file does not exist"),
         (["transfer", "threads.db"], 2, "Missing argument 'DST_URL'"),
         (["transfer", "threads.db", "nothing"], 2, "DST_URL: 'nothing' does not name a store."),
-        (["transfer", "memory:", "file:x"], 2, "SRC_URL: what is kept in memory is gone when the command ends."),
+        (["transfer", "memory:", "file:x"], 2, "SRC_URL: a store in memory ends with the command."),
         (["transfer", "threads.db", "sqlite:///./threads.db"], 2, "SRC_URL and DST_URL are the same store."),
-        (["transfer", "other.db", "file:x"], 1, "There is no store at"),
-        (["transfer", "threads.db", "file:x", "--thread", "r-3"], 1, "There is no thread 'r-3' in this store"),
-        (["verify", "sqlite:///other.db"], 1, "There is no store at"),
+        (["transfer", "other.db", "file:x"], 1, "No store exists at"),
+        (["transfer", "threads.db", "file:x", "--thread", "r-3"], 1, "No thread 'r-3' exists in this store"),
+        (["verify", "sqlite:///other.db"], 1, "No store exists at"),
         (["verify", "nothing"], 2, "'nothing' does not name a store."),
-        (["verify", "--thread", "r-3"], 1, "There is no thread 'r-3' in this store (did you mean 'r-2'?)."),
+        (["verify", "--thread", "r-3"], 1, "No thread 'r-3' exists in this store (did you mean 'r-2'?)."),
     ],
 )
 def test_wrong_arguments_report_an_error_and_create_no_file(
@@ -176,7 +176,7 @@ def test_interrupted_transfer_completes_when_it_runs_again(call_json: CallJson, 
                 shown += part
     os.close(screen)
     assert process.returncode == 130
-    assert b"Interrupted. What was copied is there; run the same command again to continue." in shown
+    assert b"Interrupted. Copied threads stay; run the same command again to continue." in shown
     again = call_json("transfer", "threads.db", "other.db")
     assert sorted([*again["copied"], *again["already_there"]]) == ["r-1", "r-2"]
     assert history_of(call_json, "r-2", store="other.db") == history_of(call_json, "r-2")
@@ -204,7 +204,7 @@ def test_verify_takes_the_store_from_variable_argument_or_option(
 ) -> None:
     for arguments in (["verify"], ["verify", "threads.db"], ["verify", "--store", "threads.db"]):
         done = call(*arguments)
-        assert (done.returncode, done.stdout) == (0, "2 threads looked at: nothing is damaged.\n")
+        assert (done.returncode, done.stdout) == (0, "2 threads checked: no damage.\n")
     assert call_json("verify", "--thread", "r-1") == {"threads": 1, "damage": []}
 
 
@@ -220,7 +220,7 @@ def test_verify_lists_all_damage_with_thread_and_checkpoint(call: Call, call_jso
     assert headers.split() == ["THREAD", "CHECKPOINT", "DAMAGE"]
     assert {row.split()[0] for row in rows} == {"broken", "torn"}
     reported = json.loads(call("verify", FILES, "--json").stdout)
-    assert total == f"3 threads looked at: {len(reported['damage'])} problems."
+    assert total == f"3 threads checked: {len(reported['damage'])} problems."
     assert (reported["threads"], len(rows)) == (3, len(reported["damage"]))
     for thread_id, checkpoints in known.items():
         problems = [problem for problem in reported["damage"] if problem["thread_id"] == thread_id]

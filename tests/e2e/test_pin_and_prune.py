@@ -51,7 +51,7 @@ def test_prune_with_yes_lists_and_removes_checkpoints(call: Call, call_json: Cal
     assert second.split()[:4] == ["r-2", "refunds", "1", "checkpoint"]
     assert total.startswith("Removed 3 checkpoints of 2 threads")
     assert checkpoints_of(call_json, "r-1") == [ids[1], ids[3]]
-    assert call("prune", "--keep", "1", "--yes").stdout == "There is nothing to remove.\n"
+    assert call("prune", "--keep", "1", "--yes").stdout == "Nothing to remove.\n"
 
 
 def test_dry_run_removes_nothing_and_needs_no_yes(call: Call, call_json: CallJson, ids: list[str]) -> None:
@@ -129,10 +129,13 @@ def test_prune_without_terminal_and_yes_removes_nothing(call: Call, call_json: C
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ([], "Say what may go: --keep N (the last N of each thread stay), --older-than AGE (such as 30d), or both."),
-        (["--thread", "r-1"], "Say what may go"),
-        (["--threads"], "--threads removes threads by the time when they moved last: give it --older-than AGE"),
-        (["--threads", "--older-than", "1d", "--keep", "3"], "and not --keep. Nothing was removed."),
+        (
+            [],
+            "Name what to remove: --keep N (the last N of each thread stay), --older-than AGE (such as 30d), or both.",
+        ),
+        (["--thread", "r-1"], "Name what to remove"),
+        (["--threads"], "--threads removes threads by the time of their last commit: add --older-than AGE"),
+        (["--threads", "--older-than", "1d", "--keep", "3"], "and leave out --keep. Nothing was removed."),
         (["--keep", "0"], "--keep"),
         (["--keep", "1", "--status", "asleep"], "'asleep' is not one of 'idle', 'waiting', 'failed'"),
         *(
@@ -158,7 +161,7 @@ def test_age_is_a_number_and_a_unit() -> None:
 
 def test_prune_error_names_an_unknown_thread(call: Call, ids: list[str]) -> None:
     error = refusal(call("prune", "--keep", "1", "--thread", "r-3", "--yes"), 1)
-    assert error.startswith("There is no thread 'r-3' in this store (did you mean 'r-2'?).")
+    assert error.startswith("No thread 'r-3' exists in this store (did you mean 'r-2'?).")
 
 
 def test_running_thread_is_pruned_behind_its_head_and_not_removed(

@@ -84,7 +84,7 @@ def test_unique_prefix_of_an_id_names_the_checkpoint(call_json: CallJson, ids: l
 
 def test_ambiguous_prefix_of_an_id_is_rejected_with_a_list(call: Call, ids: list[str]) -> None:
     lines = refusal(call("state", ids[0][:4]), 1).splitlines()
-    assert lines[0] == f"6 checkpoints begin with '{ids[0][:4]}'; give more of the id:"
+    assert lines[0] == f"6 checkpoints begin with '{ids[0][:4]}'; enter more of the id:"
     assert lines[1].startswith(f"  {ids[1]}  commit 2 of r-1, 2")
     assert lines[-1] == "  and 1 more"
 
@@ -92,8 +92,8 @@ def test_ambiguous_prefix_of_an_id_is_rejected_with_a_list(call: Call, ids: list
 @pytest.mark.parametrize("command", [["state"], ["diff"], ["diff", "r-1"], ["fork"], ["pin"], ["unpin"]])
 def test_error_names_an_unknown_checkpoint_or_thread(command: list[str], call: Call, ids: list[str]) -> None:
     error = refusal(call(*command, "r-11"), 1)
-    assert error.startswith("There is no checkpoint and no thread 'r-11' in this store (did you mean 'r-1'?).")
-    assert "There is no checkpoint and no thread ''" in refusal(call(*command, ""), 1)
+    assert error.startswith("No checkpoint and no thread 'r-11' exists in this store (did you mean 'r-1'?).")
+    assert "No checkpoint and no thread '' exists" in refusal(call(*command, ""), 1)
 
 
 def test_error_for_a_damaged_checkpoint_names_the_rewind_command(call: Call, folder: Path) -> None:
@@ -128,11 +128,11 @@ def test_diff_of_a_single_checkpoint_compares_with_the_previous(
         call("diff", "r-1").stdout.splitlines()
     )
     error = refusal(call("diff", ids[0]), 1)
-    assert error.startswith(f"Checkpoint '{ids[0]}' is the first of thread 'r-1': there is none before it.")
+    assert error.startswith(f"Checkpoint '{ids[0]}' is the first of thread 'r-1': no checkpoint precedes it.")
 
 
 def test_diff_of_equal_checkpoints_prints_no_difference(call: Call, call_json: CallJson, ids: list[str]) -> None:
-    assert call("diff", ids[1], ids[1]).stdout == "There is no difference.\n"
+    assert call("diff", ids[1], ids[1]).stdout == "The checkpoints do not differ.\n"
     assert call_json("diff", ids[1], ids[1])["changes"] == []
 
 

@@ -70,11 +70,11 @@ def test_rekey_encrypts_all_payloads_with_the_first_key(folder: Path) -> None:
     done = perdure("rekey", folder=folder, store=ENCRYPTED, PERDURE_KEYS=BOTH)
     count = before["payloads"]["old"]
     assert done.returncode == 0
-    assert f"1 thread looked at: {count} payloads put under key 'new'. No other key is needed any more." in done.stdout
+    assert f"1 thread checked: {count} payloads encrypted with key 'new'. No other key is needed." in done.stdout
     assert json_of(folder, "rekey", "--dry-run", keys=ONLY_NEW)["payloads"] == {"new": count}
     assert json_of(folder, "threads", keys=ONLY_NEW)
     assert OLD_TEXT not in done.stdout + done.stderr
-    assert "There are no keys." in refusal(folder, "rekey")
+    assert "No keys are set." in refusal(folder, "rekey")
 
 
 def test_rekey_lists_what_it_cannot_rekey_and_exits_with_1(folder: Path) -> None:
@@ -104,4 +104,4 @@ def test_plain_store_is_transferred_to_an_encrypted_one_and_rekeyed_there(folder
 @needs_pseudo_terminals
 def test_at_a_terminal_the_keys_are_a_table(folder: Path) -> None:
     shown, code = in_terminal("rekey", "--dry-run", folder=folder, PERDURE_STORE=ENCRYPTED, PERDURE_KEYS=BOTH)
-    assert code == 0 and "KEY" in shown and "would be put under key 'new'." in " ".join(shown.split())
+    assert code == 0 and "KEY" in shown and "would be encrypted with key 'new'." in " ".join(shown.split())

@@ -214,7 +214,7 @@ async def result_of(
     turn: the model handles it."""
     call_id = str(call.call_id)
     if tool is None:
-        return Content.from_function_result(call_id, exception=f"There is no tool {call.name!r}.")
+        return Content.from_function_result(call_id, exception=f"No tool {call.name!r} exists.")
     try:
         arguments = await request_approval(tool, call, call.parse_arguments())
         result = await perform_call(tool, call, arguments, agent_name, begin)

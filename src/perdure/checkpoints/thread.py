@@ -59,7 +59,7 @@ class StoredThread:
         migrator: Migrator | None = None,
         feed: Feed | None = None,
     ) -> None:
-        """`graph`: that of the workflow (`graph_of`), encoded. A head that refers to the same need not read it.
+        """`graph`: the signature of the workflow, encoded. A head that refers to the same need not read it.
         `feed` publishes the events of commits that the store has."""
         self.feed = feed
         base = recent.take(opened, declared)

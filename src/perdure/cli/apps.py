@@ -43,7 +43,7 @@ def read_document(app: str) -> AgentWorkflow:
     path = Path(app)
     if not path.is_file():
         files = [str(path.parent / entry.name) for entry in path.parent.glob("*") if is_document(entry.name)]
-        raise Mistake(f"There is no file {app!r}{did_you_mean(app, files)}.")
+        raise Mistake(f"No file {app!r} exists{did_you_mean(app, files)}.")
     add_import_folder(path.parent.resolve())
     return AgentWorkflow.from_config(path)
 
@@ -161,9 +161,7 @@ def _import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             files = [path.stem for path in here.glob("*.py")]
-            raise Mistake(
-                f"There is no module {name!r} here or on Python's path{did_you_mean(name, files)}."
-            ) from error
+            raise Mistake(f"No module {name!r} exists here or on Python's path{did_you_mean(name, files)}.") from error
         raise user_code_failed(f"Importing {name!r}", error) from error
     except (Exception, SystemExit) as error:
         raise user_code_failed(f"Importing {name!r}", error) from error

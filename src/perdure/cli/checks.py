@@ -32,7 +32,7 @@ ok, warn, fail = partial(Finding, "ok"), partial(Finding, "warn"), partial(Findi
 
 LITTLE_DISK = 1024**3
 HARDLY_ANY_DISK = 16 * 1024**2
-VERIFY = "`perdure verify` reads all of it, every digest and every link"
+VERIFY = "`perdure verify` checks every digest and every link"
 
 
 def check_contents(contents: StoreContents) -> Iterator[Finding]:
@@ -41,13 +41,13 @@ def check_contents(contents: StoreContents) -> Iterator[Finding]:
     if contents.owned:
         text += f"; {contents.owned} running"
     if contents.inbox:
-        text += f"; {format_count(contents.inbox, 'message')} not taken in yet"
+        text += f"; {format_count(contents.inbox, 'message')} in inboxes"
     yield ok("threads", text)
     if contents.left_behind:
-        text = f"left by processes that are gone: {format_count(contents.left_behind, 'thread')}"
-        yield warn("owners", text, "`perdure threads` shows where they stand, `perdure resume APP THREAD` resumes one")
+        text = f"owned by processes that ended: {format_count(contents.left_behind, 'thread')}"
+        yield warn("owners", text, "`perdure threads` shows their status, `perdure resume APP THREAD` resumes one")
     if contents.overdue:
-        text = f"{format_count(contents.overdue, 'thread')} should have gone on more than a minute ago"
+        text = f"{format_count(contents.overdue, 'thread')} due for more than a minute"
         yield warn("due", text, "Sleeps, retries and deadlines need a run: `perdure resume APP THREAD`")
     late = f", {contents.late_requests} of them past the deadline" if contents.late_requests else ""
     yield ok("requests", f"{contents.requests} pending{late}")
@@ -58,28 +58,28 @@ def check_contents(contents: StoreContents) -> Iterator[Finding]:
 def check_disk(free: int, used: int) -> Finding:
     text = f"{format_size(free)} free"
     if free < HARDLY_ANY_DISK:
-        return fail("disk", text, "Nothing more can be committed when it is full: free some, or move the store")
+        return fail("disk", text, "Commits fail when it is full: free space, or move the store")
     if free < max(LITTLE_DISK, used):
-        return warn("disk", text, "Free some before commits fail; `perdure prune` removes old checkpoints")
+        return warn("disk", text, "Free space before commits fail; `perdure prune` removes old checkpoints")
     return ok("disk", text)
 
 
 def check_version(version: int, known: int, *, may_upgrade: bool = True) -> Finding:
     """Of the format that a store is written in."""
     if version > known:
-        text = f"version {version}; this perdure knows up to {known}"
-        return fail("format", text, "Upgrade perdure here; nothing is changed by an older one")
+        text = f"version {version}; this perdure reads up to {known}"
+        return fail("format", text, "Upgrade perdure here; an older version changes nothing")
     if version < known and not may_upgrade:
-        text = f"version {version}, to be changed to {known}, which this user may not"
+        text = f"version {version}; this user may not upgrade it to {known}"
         return fail("format", text, "Let the owner of the tables use the store once, with this version of perdure")
-    return ok("format", f"version {version}" + (f"; the next use changes it to {known}" if version < known else ""))
+    return ok("format", f"version {version}" + (f"; the next use upgrades it to {known}" if version < known else ""))
 
 
 def check_lock(is_locked: bool) -> Finding:
     if not is_locked:
         return ok("lock", "free")
-    remedy = "Is one stopped, or does one hang? No other process can write until it continues or ends"
-    return warn("lock", "another process has held the lock all the time", remedy)
+    remedy = "Was a process stopped, or does it hang? No other can write until it continues or ends"
+    return warn("lock", "another process held the lock during the whole check", remedy)
 
 
 # ---------------------------------------------------------------- SQLite and files
@@ -88,7 +88,7 @@ def check_lock(is_locked: bool) -> Finding:
 def check_sqlite(report: SqliteReport) -> Iterator[Finding]:
     text = f"{report.path}, {format_size(report.file_bytes)}"
     if report.free_pages:
-        text += f", {format_size(report.free_pages * report.page_bytes)} of it free for what comes next"
+        text += f", {format_size(report.free_pages * report.page_bytes)} of it free"
     if report.log_bytes:
         text += f", and {format_size(report.log_bytes)} in its log"
     yield ok("file", text)
@@ -96,14 +96,14 @@ def check_sqlite(report: SqliteReport) -> Iterator[Finding]:
         remedy = "Restore it from a backup, or move it away to begin with an empty one"
         yield fail("database", f"it cannot be read: {report.damage}", remedy)
     elif report.foreign:
-        yield fail("database", "it is a database of something else", "Name another file")
+        yield fail("database", "it is the database of another program", "Name another file")
     elif not report.version:
-        yield warn("format", "nothing was written to it yet: the next use does")
+        yield warn("format", "it is empty: the next use creates the tables")
     else:
         yield check_version(report.version, report.known_version)
     if not report.is_writable:
-        text = "the file, or the folder it is in, may not be written"
-        yield fail("rights", text, "Every run needs both: give this user the right")
+        text = "the file or its folder is not writable"
+        yield fail("rights", text, "Every run writes both: let this user write them")
     yield check_disk(report.free_disk_bytes, report.file_bytes)
     if report.contents is not None:
         is_wal = report.journal_mode == "wal"
@@ -112,14 +112,14 @@ def check_sqlite(report: SqliteReport) -> Iterator[Finding]:
         )
         yield check_lock(report.is_locked)
         yield from check_contents(report.contents)
-        yield ok("integrity", f"not looked at: {VERIFY}")
+        yield ok("integrity", f"not checked: {VERIFY}")
 
 
 def check_files(report: FileReport) -> Iterator[Finding]:
     yield ok("folder", f"{report.path}, {format_count(report.files, 'thread')}, {format_size(report.file_bytes)}")
     if report.newer:
-        text = f"{_some(report.newer)}: of a newer perdure; this one knows up to version {report.known_version}"
-        yield fail("format", text, "Upgrade perdure here; nothing is changed by an older one")
+        text = f"{_some(report.newer)}: of a newer perdure; this one reads up to version {report.known_version}"
+        yield fail("format", text, "Upgrade perdure here; an older version changes nothing")
     else:
         yield ok("format", f"version {report.known_version}")
     if report.unreadable:
@@ -129,11 +129,11 @@ def check_files(report: FileReport) -> Iterator[Finding]:
         text = f"{_some(report.shortened)}: the file is shorter than what was acknowledged"
         yield fail("files", text, f"Commits were lost: restore the files from a backup; {VERIFY}")
     if not report.is_writable:
-        yield fail("rights", "the folder may not be written", "Give this user the right")
+        yield fail("rights", "the folder is not writable", "Let this user write it")
     yield check_disk(report.free_disk_bytes, report.file_bytes)
     index = report.index
     if index is None:
-        yield ok("index", "none: the next use makes it from the files")
+        yield ok("index", "none: the next use builds it from the files")
     elif index.damage or index.foreign:
         yield warn("index", "damaged: the next use rebuilds it from the files")
     elif not report.is_index_current:
@@ -143,7 +143,7 @@ def check_files(report: FileReport) -> Iterator[Finding]:
     yield check_lock(report.is_locked or (index is not None and index.is_locked))
     if index is not None and index.contents is not None:
         yield from check_contents(index.contents)
-    yield ok("integrity", f"not looked at: {VERIFY}")
+    yield ok("integrity", f"not checked: {VERIFY}")
 
 
 def _some(names: tuple[str, ...]) -> str:
@@ -168,9 +168,9 @@ OFF = {
     "fsync": "a crash of its machine may lose what was acknowledged, and damage the database",
     "full_page_writes": "a crash of its machine may damage the database",
     "autovacuum": "dead rows are never removed, and the tables grow without end",
-    "track_counts": "autovacuum does not know what to do, and the tables grow without end",
+    "track_counts": "autovacuum has no statistics, and the tables grow without end",
 }
-"""What it means that a setting is off."""
+"""The harm of each setting that is off."""
 
 
 def check_postgres(report: Report, url: str) -> Iterator[Finding]:
@@ -205,15 +205,15 @@ def _check_server(report: Report, url: str) -> Iterator[Finding]:
     far_away = warn("connection", text, "Every commit takes at least one: run nearer to the server")
     yield far_away if is_far else ok("connection", text)
     yield _check_usable(report)
-    pooled = "there is one: statements are sent in transactions and not kept prepared, which takes more round trips"
+    pooled = "yes: statements are sent in transactions and not kept prepared, which takes more round trips"
     yield ok("pooler", pooled if server.is_pooled else "none")
     difference = abs(server.clock_ahead_seconds)
     way = "ahead of" if server.clock_ahead_seconds > 0 else "behind"
-    text = f"that of the server is {_seconds(difference)} {way} the one here"
+    text = f"the clock of the server is {_seconds(difference)} {way} the clock here"
     if difference < max(0.01, server.clock_error_seconds):
-        yield ok("clock", "that of the server and the one here agree")
+        yield ok("clock", "the clocks of the server and this machine agree")
     elif difference - server.clock_error_seconds > CLOCK_SECONDS:
-        remedy = "Leases go by the server's, sleeps and deadlines by the one here: let both follow NTP"
+        remedy = "Leases use the clock of the server, sleeps and deadlines the clock here: let both follow NTP"
         yield warn("clock", text, remedy)
     else:
         yield ok("clock", text)
@@ -225,15 +225,15 @@ def _check_usable(report: Report) -> Finding:
     if server.is_standby:
         behind = "" if report.behind_seconds is None else f", {_seconds(report.behind_seconds)} behind its primary"
         remedy = "Name the primary in the URL, or several hosts with target_session_attrs=read-write"
-        return fail("server", f"{text}, a standby{behind}: it may only be read", remedy)
+        return fail("server", f"{text}, a standby{behind}: it is read-only", remedy)
     if server.is_read_only:
         remedy = "default_transaction_read_only is on, for the server, this user or this database: set it to off"
-        return fail("server", f"{text}: it may only be read", remedy)
+        return fail("server", f"{text}: it is read-only", remedy)
     major = server.version_number // 10_000
     if major < OLDEST:
         return fail("server", text, f"perdure needs PostgreSQL {OLDEST} or newer: upgrade the server")
     if major > NEWEST:
-        remedy = f"Newer than what this perdure was tried with ({OLDEST} to {NEWEST}): see whether there is a newer one"
+        remedy = f"This perdure was tested with {OLDEST} to {NEWEST}: look for a newer perdure"
         return warn("server", text, remedy)
     return ok("server", text)
 
@@ -257,8 +257,8 @@ def _check_settings(server: Server) -> Iterator[Finding]:
 
 def _check_replication(standbys: tuple[Standby, ...]) -> Finding:
     if not standbys:
-        remedy = "Commits wait until one is there: start it, or empty synchronous_standby_names"
-        return warn("replication", "a synchronous standby is asked for, and none is there", remedy)
+        remedy = "Commits wait for it: start it, or empty synchronous_standby_names"
+        return warn("replication", "a synchronous standby is required, and none is connected", remedy)
     notes = []
     for row in standbys:
         behind = "" if row.behind_bytes is None else f" {format_size(max(0, row.behind_bytes))} behind"
@@ -293,13 +293,13 @@ def _check_schema(schema: Schema, server: Server) -> Iterator[Finding]:
         yield fail("schema", f"{name} is not perdure's: {schema.foreign}", "Name another with ?schema=NAME")
     elif schema.is_there and not schema.may_use:
         remedy = f"Its owner runs: GRANT USAGE ON SCHEMA {name} TO {user}"
-        yield fail("schema", f"{name} is there, and {user} may not use it", remedy)
+        yield fail("schema", f"{name} exists, but {user} may not use it", remedy)
     elif not schema.version and not schema.may_create:
         remedy = f"An administrator runs: CREATE SCHEMA {name} AUTHORIZATION {user}"
-        what = "there, without tables" if schema.is_there else "not there"
-        yield fail("schema", f"{name} is {what}, and {user} may not make them", remedy)
+        what = "exists without tables" if schema.is_there else "does not exist"
+        yield fail("schema", f"{name} {what}, and {user} may not create them", remedy)
     elif not schema.version:
-        yield warn("schema", f"{name} is not made yet: the first use makes it")
+        yield warn("schema", f"{name} does not exist yet: the first use creates it")
     else:
         yield ok("schema", name)
         yield check_version(schema.version, schema.known_version, may_upgrade=schema.may_upgrade)
@@ -309,7 +309,7 @@ def _check_schema(schema: Schema, server: Server) -> Iterator[Finding]:
             listed = ", ".join(schema.missing_rights[:4]) + (", ..." if len(schema.missing_rights) > 4 else "")
             yield fail("rights", f"{user} is missing {listed}", remedy)
         if schema.missing_indexes:
-            how = "Make them as docs/reference/postgresql.md shows them"
+            how = "Create them as docs/reference/postgresql.md shows"
             remedy = f"{how}: without them lists and lookups read whole tables"
             yield warn("indexes", f"missing or not valid: {', '.join(schema.missing_indexes)}", remedy)
 
@@ -327,14 +327,14 @@ def _check_tables(tables: tuple[Table, ...]) -> Iterator[Finding]:
     yield ok("size", f"{format_size(all_bytes)}, {format_size(index_bytes)} of it indexes")
     bloated = [row for row in tables if row.dead_rows > max(DEAD_ROWS, DEAD_SHARE * (row.rows + row.dead_rows))]
     for row in bloated:
-        remedy = f"Is a long transaction in the way? Otherwise: VACUUM {row.name}, and let autovacuum come more often"
-        yield warn("dead rows", f"{row.name}: {row.dead_rows} beside {row.rows} that live", remedy)
+        remedy = f"Does a long transaction block it? Otherwise: VACUUM {row.name}, and let autovacuum run more often"
+        yield warn("dead rows", f"{row.name}: {row.dead_rows} beside {row.rows} live ones", remedy)
     if not bloated:
         yield ok("dead rows", str(sum(row.dead_rows for row in tables)))
     for row in tables:
         if row.name == "threads" and row.updates >= HOT_UPDATES and row.hot_updates < HOT_SHARE * row.updates:
             text = f"only {row.hot_updates * 100 // row.updates} % of the updates of threads stayed within their page"
-            remedy = "Was an index added to it, or its fillfactor raised? Or is a long transaction in the way?"
+            remedy = "Was an index added to it, or its fillfactor raised? Or does a long transaction block it?"
             yield warn("updates", text, remedy)
 
 
@@ -343,7 +343,7 @@ def _check_tables(tables: tuple[Table, ...]) -> Iterator[Finding]:
 
 def check_valkey(report: ValkeyReport) -> Finding:
     if report.problem:
-        remedy = "Nothing is lost or wrong without it, only slower"
+        remedy = "Without it nothing is lost; notifications are slower"
         return warn("valkey", f"{report.address}: {report.problem}", remedy)
     text = f"{report.version} at {report.address}, {_milliseconds(report.round_trip_seconds)} a round trip"
     limit = f" of {format_size(report.limit_bytes)}" if report.limit_bytes else ""

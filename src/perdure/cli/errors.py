@@ -40,7 +40,7 @@ class Mistake(click.ClickException):
 
 def thread_missing(thread_id: str, thread_ids: list[str]) -> Mistake:
     guess = did_you_mean(thread_id, thread_ids)
-    return Mistake(f"There is no thread {thread_id!r} in this store{guess}. `perdure threads` lists them.")
+    return Mistake(f"No thread {thread_id!r} exists in this store{guess}. `perdure threads` lists them.")
 
 
 def user_code_failed(what: str, error: BaseException) -> Mistake:
@@ -99,13 +99,13 @@ _EXPLANATIONS: dict[type[BaseException], Callable[..., str]] = {
         f"was written. Resume it first: `perdure resume APP {problem.thread_id}`."
     ),
     ThreadNotFound: lambda problem: (
-        f"There is no thread {problem.thread_id!r} in this store. `perdure threads` lists them."
+        f"No thread {problem.thread_id!r} exists in this store. `perdure threads` lists them."
     ),
     ThreadExists: lambda problem: (
         f"Thread {problem.thread_id!r} was not added: {problem.reason}. Nothing was changed. Use --thread ID."
     ),
     CheckpointNotFound: lambda problem: (
-        f"There is no checkpoint {problem.checkpoint_id!r} in this store; it may have been pruned."
+        f"No checkpoint {problem.checkpoint_id!r} exists in this store; it may have been pruned."
     ),
     DamagedCheckpoint: _explain_damaged,
     MissingKey: _explain_missing_key,

@@ -45,16 +45,16 @@ store_option = click.option(
     "--store",
     metavar="URL",
     envvar=VARIABLE,
-    help="Where threads are kept: sqlite:///file.db, file:folder or postgresql://user@host/database. Otherwise "
+    help="Where threads are stored: sqlite:///file.db, file:folder or postgresql://user@host/database. Otherwise "
     f"${VARIABLE}, otherwise {DEFAULT_FILE} in this folder.",
 )
 sessions_option = click.option(
-    "--sessions", metavar="FOLDER", help="Where agents' conversations are kept, if the workflow has some."
+    "--sessions", metavar="FOLDER", help="Where agents' conversations are stored, if the workflow has any."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
-yes_option = click.option("--yes", is_flag=True, help="Do not ask; needed without a terminal.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 takeover_option = click.option(
-    "--takeover", is_flag=True, help="Take the thread from its owner, such as a process that hangs."
+    "--takeover", is_flag=True, help="Take the thread over from its owner, such as a process that hangs."
 )
 
 
@@ -84,9 +84,9 @@ def find_store(
     if store is None and isinstance(own, StoreCheckpointStorage) and not _is_in_memory(own):
         return own
     if store is None and not Path(DEFAULT_FILE).exists():
-        hint = f" `--store {DEFAULT}` makes one." if may_be_new else ""
+        hint = f" `--store {DEFAULT}` creates it." if may_be_new else ""
         raise Mistake(
-            f"No store was named, and there is no {DEFAULT_FILE} in this folder. Name one with --store URL or "
+            f"No store was named, and this folder has no {DEFAULT_FILE}. Name a store with --store URL or "
             f"{VARIABLE}=URL, such as {DEFAULT}.{hint}"
         )
     url = store or DEFAULT
@@ -95,7 +95,7 @@ def find_store(
         _check_postgres(url, may_be_new=may_be_new)
     path = getattr(storage.store, "path", None)
     if not may_be_new and path is not None and not Path(path).exists():
-        raise Mistake(f"There is no store at {str(path)!r}.")
+        raise Mistake(f"No store exists at {str(path)!r}.")
     return storage
 
 
@@ -108,9 +108,7 @@ def open_named_store(url: str, named: str, *, encryption: AesGcm | None = None) 
         text = str(error).replace(", postgresql://host/database or memory:", " or postgresql://host/database")
         raise click.UsageError(f"{named}: {text}") from error
     if _is_in_memory(storage):
-        raise click.UsageError(
-            f"{named}: what is kept in memory is gone when the command ends. Name a file or a folder."
-        )
+        raise click.UsageError(f"{named}: a store in memory ends with the command. Name a file or a folder.")
     return storage
 
 
@@ -131,10 +129,10 @@ def _check_postgres(url: str, *, may_be_new: bool) -> None:
         return
     where = f"schema {schema!r} of {redacted_url(dsn)}"
     if not may_be_new:
-        raise Mistake(f"There is no store in {where}. `perdure run`, `import` and `transfer` make one.")
+        raise Mistake(f"No store exists in {where}. `perdure run`, `import` and `transfer` create one.")
     if not result.may_create:
         raise Mistake(
-            f"There is no store in {where}, and this user may not make one. `perdure doctor` says what is missing."
+            f"No store exists in {where}, and this user may not create one. `perdure doctor` shows what is missing."
         )
 
 
@@ -208,7 +206,7 @@ class StoreLocation:
     def add_resume_hint(self, failure: str) -> str:
         end = "" if failure.endswith((".", "!", "?")) else "."
         return (
-            f"{failure}{end} The thread stands at its last checkpoint. Fix the cause, then resume with: "
+            f"{failure}{end} The thread is at its last checkpoint. Fix the cause, then resume with: "
             f"{self.resume()} (the stack trace is in its log: {self.show()} --events)"
         )
 
@@ -330,13 +328,11 @@ async def _find_by_prefix(storage: StoreCheckpointStorage, named: str, thread_id
     if len(matches) == 1:
         return matches[0]
     if not matches and thread_id is not None:
-        raise Mistake(
-            f"There is no checkpoint {named!r} in thread {thread_id!r}. `perdure show {thread_id}` lists the newest."
-        )
+        raise Mistake(f"Thread {thread_id!r} has no checkpoint {named!r}. `perdure show {thread_id}` lists the newest.")
     if not matches:
         guess = did_you_mean(named, [info.thread_id for info in await storage.list_threads(limit=1000)])
         raise Mistake(
-            f"There is no checkpoint and no thread {named!r} in this store{guess}. "
+            f"No checkpoint and no thread {named!r} exists in this store{guess}. "
             "`perdure threads` lists threads, `perdure show THREAD` a thread's checkpoints."
         )
     listed = "".join(
@@ -344,7 +340,7 @@ async def _find_by_prefix(storage: StoreCheckpointStorage, named: str, thread_id
         for info in matches[-MAX_LISTED:]
     )
     more = f"\n  and {len(matches) - MAX_LISTED} more" if len(matches) > MAX_LISTED else ""
-    raise Mistake(f"{len(matches)} checkpoints begin with {named!r}; give more of the id:{listed}{more}")
+    raise Mistake(f"{len(matches)} checkpoints begin with {named!r}; enter more of the id:{listed}{more}")
 
 
 # ---------------------------------------------------------------- confirmation

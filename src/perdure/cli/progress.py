@@ -150,7 +150,7 @@ class RunProgress(Progress[WorkflowRunResult]):
 
 def _print_retrying(event: WorkflowEvent) -> None:
     after = f" in {event.data['delay_seconds']:g} s" if isinstance(event.data, dict) else ""
-    _print_line(event, f"failed, is tried again{after}: {_error_text(event)}", fg="yellow")
+    _print_line(event, f"failed, retries{after}: {_error_text(event)}", fg="yellow")
 
 
 def _print_request_info(event: WorkflowEvent) -> None:
@@ -161,11 +161,11 @@ def _print_request_info(event: WorkflowEvent) -> None:
 _PRINTERS: dict[str, Callable[[WorkflowEvent], None]] = {
     "superstep_started": lambda event: click.secho(f"superstep {event.iteration}", bold=True),
     "superstep_discarded": lambda event: click.echo(
-        f"superstep {event.iteration} did not end; what had finished in it is recorded"
+        f"superstep {event.iteration} did not end; its finished work is recorded"
     ),
     "executor_invoked": lambda event: _print_line(event, "runs", dim=True),
     "executor_completed": lambda event: _print_line(event, "done", fg="green"),
-    "executor_bypassed": lambda event: _print_line(event, "had finished before: not run again", fg="cyan"),
+    "executor_bypassed": lambda event: _print_line(event, "finished before: not run again", fg="cyan"),
     "executor_failed": lambda event: _print_line(event, f"failed: {_error_text(event)}", fg="red"),
     "executor_retrying": _print_retrying,
     "executor_skipped": lambda event: _print_line(event, f"failed, {event.data}: {_error_text(event)}", fg="yellow"),
@@ -238,16 +238,16 @@ class ExecutionProgress(Progress[WorkflowResult]):
         """Nodes that began to run in this call."""
 
     def begin(self) -> bool:
-        """Prints also what had finished before."""
+        """Prints also the nodes that finished before."""
         is_first = super().begin()
         if not is_first or self.is_quiet or self.before is None:
             return is_first
         if self.before.result is not None:
-            click.secho("it had ended before: nothing is run", fg="cyan")
+            click.secho("the execution ended before: nothing to run", fg="cyan")
             return is_first
         for node, state in self.before.nodes.items():
             if state.status == "done" and node != "START":
-                click.secho(f"  {make_printable(node)}: had finished before", fg="cyan")
+                click.secho(f"  {make_printable(node)}: finished before", fg="cyan")
         return is_first
 
     def print_event(self, event: Any) -> None:

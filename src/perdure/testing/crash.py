@@ -70,7 +70,7 @@ def build(make_workflow: MakeWorkflow, storage: Any) -> Workflow:
     make = make_workflow.build if isinstance(make_workflow, FunctionalWorkflow) else make_workflow
     made = make(storage)
     if not isinstance(made, Workflow):
-        raise TypeError(f"make_workflow is called with a storage and must give a Workflow, got {made!r}.")
+        raise TypeError(f"make_workflow must take a storage and return a Workflow, got {made!r}.")
     return made
 
 
@@ -275,7 +275,7 @@ def _factory(storage: Callable[[], Any] | None) -> Callable[[], Any]:
         return InMemoryCheckpointStorage
     if not callable(storage):
         raise TypeError(
-            f"storage= expects something that makes an empty storage each time it is called, such as a class, got "
-            f"{storage!r}: every crash needs a thread of its own to happen to."
+            f"storage= expects a function that makes an empty storage, such as a class, got {storage!r}: each crash "
+            "needs a thread of its own."
         )
     return storage

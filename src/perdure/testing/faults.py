@@ -190,7 +190,7 @@ class Faults:
         _check(point, nth, when)
         place = (point, self.counts[point] + nth, when)
         if place in self._planned:
-            raise ValueError(f"Something is planned {when} {point} {nth} already: one thing for each point and call.")
+            raise ValueError(f"A fault {when} call {nth} of {point} is planned already. Plan one fault for each call.")
         self._planned[place] = function
 
     def watch(self, watcher: Watcher) -> None:
@@ -228,13 +228,13 @@ class Faults:
     def check_alive(self) -> None:
         """Raises ProcessGone after a crash."""
         if self.is_crashed:
-            raise ProcessGone("This storage crashed, as the test asked for: its process would not run any more.")
+            raise ProcessGone("This storage crashed, as the test planned. Its process would have ended.")
 
 
 def _check(point: str, nth: int, when: str) -> None:
     points = get_args(Point)
     if point not in points:
-        raise ValueError(f"There is no point {point!r}{did_you_mean(point, points)}. Points: {', '.join(points)}.")
+        raise ValueError(f"No point {point!r} exists{did_you_mean(point, points)}. Points: {', '.join(points)}.")
     if when not in get_args(When):
         raise ValueError(f"when= expects 'before' or 'after', got {when!r}.")
     if type(nth) is not int or nth < 1:

@@ -45,8 +45,8 @@ def importable(what: str, thing: Any) -> Importable:
     look_up: Any = reduce(lambda parent, part: getattr(parent, part, None), name.split("."), sys.modules.get(home))
     if look_up is not thing:  # a lambda, a local function or an instance
         raise TypeError(
-            f"{what} must be something that another process can import, such as a function on top of a module, or "
-            f"its name, 'module:function'; got {thing!r}."
+            f"{what} must be importable in another process, such as a function at the top of a module, or its "
+            f"name, 'module:function'; got {thing!r}."
         )
     return Importable(stable_module(home), name, getattr(sys.modules[home], "__file__", None))
 

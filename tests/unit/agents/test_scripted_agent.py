@@ -102,7 +102,7 @@ async def test_tools_of_one_turn_are_known_only_in_that_turn() -> None:
     ]
     assert [(content.result, content.exception) for content in results] == [
         (4, None),
-        (None, "There is no tool 'twice'."),
+        (None, "No tool 'twice' exists."),
     ]
 
 

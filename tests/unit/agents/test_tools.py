@@ -110,7 +110,7 @@ async def test_failing_and_unknown_tools_do_not_fail_the_turn() -> None:
 
     agent = ScriptedAgent("agent", [[Call("broken"), Call("unknown")], "sorry"], tools=[broken])
     response = await agent.run("go")
-    assert results(response) == [(None, "RuntimeError: out of order"), (None, "There is no tool 'unknown'.")]
+    assert results(response) == [(None, "RuntimeError: out of order"), (None, "No tool 'unknown' exists.")]
     assert response.messages[-1].text == "sorry"
 
 

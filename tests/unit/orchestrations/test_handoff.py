@@ -138,7 +138,7 @@ async def test_invalid_handoff_is_reported_to_the_model_which_continues(storage:
     workflow = team(storage, a, ScriptedAgent("b", []), ScriptedAgent("c", [])).add_handoff("a", ["b"]).build()
     result = await workflow.run("Hello", thread_id="t")
     errors = [content.exception for content in (part for m in log[-1] for part in m.of_type("function_result"))]
-    assert errors == [f"There is no tool 'handoff_to_{name}'." for name in ("nobody", "a", "c")]
+    assert errors == [f"No tool 'handoff_to_{name}' exists." for name in ("nobody", "a", "c")]
     assert handoffs(result) == []
     assert to_public(await talked(storage, "t")) == [("user", "Hello"), ("a", "Then I do it myself.")]
 

@@ -200,5 +200,5 @@ async def test_storage_object_instead_of_a_factory_is_refused() -> None:
 
 
 async def test_something_that_makes_no_workflow_is_refused() -> None:
-    with pytest.raises(TypeError, match="must give a Workflow, got None"):
+    with pytest.raises(TypeError, match="return a Workflow, got None"):
         await assert_survives_crash(lambda storage: None, "hi")  # type: ignore[arg-type,return-value]  # as a user would

@@ -119,9 +119,9 @@ def _fallback(node_id: str, node: NodeDraft, path: str, draft: Draft) -> Iterato
             yield f"{path}.on_error.mode", f"expected 'fallback', since a fallback is named; got {error.mode!r}"
         return
     if target is None:
-        yield here, "missing: the mode is 'fallback', and no node is named that stands in"
+        yield here, "missing: the mode is 'fallback', so name a fallback node"
     elif target == node_id:
-        yield here, "a node does not stand in for itself"
+        yield here, "a node cannot be its own fallback"
     elif target not in draft.nodes:
         yield here, unknown_node(target, list(draft.nodes))
     else:
@@ -132,16 +132,16 @@ def _stand_in(node_id: str, target: str, here: str, draft: Draft) -> Iterator[Pr
     """A fallback runs only after a failure: no edge or handoff leads to it."""
     for index, edge in enumerate(draft.edges):
         if edge.config.target == target:
-            yield here, f"{target!r} cannot stand in: an edge leads to it, {at('edges', index)}"
+            yield here, f"{target!r} cannot be a fallback: an edge leads to it, {at('edges', index)}"
             return
     for link in draft.links():
         if link.target == target and link.kind in ("handoff", "default_handoff"):
-            yield here, f"{target!r} cannot stand in: {link.source!r} hands off to it"
+            yield here, f"{target!r} cannot be a fallback: {link.source!r} hands off to it"
             return
     fallbacks = [(link.source, link.target) for link in draft.links() if link.kind == "fallback"]
     cycle = cycle_through(node_id, target, fallbacks)
     if len(cycle) > 2:
-        yield here, f"goes round in a circle: {' -> '.join([node_id, *cycle[:-1]])}"
+        yield here, f"is a cycle: {' -> '.join([node_id, *cycle[:-1]])}"
 
 
 def _approval(node_id: str, node: NodeDraft, path: str) -> Iterator[Problem]:
@@ -186,11 +186,11 @@ def _predicate(predicate: Any, path: str) -> Iterator[Problem]:
 def _ends(edge: EdgeDraft, path: str, nodes: Sequence[str]) -> Iterator[Problem]:
     source, target = edge.config.source, edge.config.target
     if source == END:
-        yield f"{path}.from", "nothing comes after END: it stands for the end of the execution"
+        yield f"{path}.from", "END has no successors: it is the end of the execution"
     elif source != START and source not in nodes:
         yield f"{path}.from", unknown_node(source, [*nodes, START])
     if target == START:
-        yield f"{path}.to", "nothing leads to START: it stands for the input of the execution"
+        yield f"{path}.to", "START has no predecessors: it is the input of the execution"
     elif target != END and target not in nodes:
         yield f"{path}.to", unknown_node(target, [*nodes, END])
     elif target == END and source == START:
@@ -231,7 +231,7 @@ def _matched_type(source: str, wanted: str, path: str, draft: Draft) -> Iterator
     names = [kind.__name__ for kind in node.types]
     if names and wanted not in names:
         hint = did_you_mean(wanted, names)
-        yield path, f"{wanted!r} is not a type that {source!r} gives{hint}. It gives: {', '.join(names)}"
+        yield path, f"{wanted!r} is not an output type of {source!r}{hint}. Its types: {', '.join(names)}"
 
 
 def key_problems(draft: Draft) -> Iterator[Problem]:
@@ -263,7 +263,7 @@ def _key_problem(key: str, known: Mapping[str, Collection[str] | None], *, is_fi
     paths = [f"{node}.{name}" for node, names in known.items() for name in names or ()]
     hint = did_you_mean(key, outputs) or did_you_mean(key, paths)
     return (
-        f"no node gives {key!r}{hint}. Outputs: {', '.join([*paths, INPUT])}; "
+        f"no node outputs {key!r}{hint}. Outputs: {', '.join([*paths, INPUT])}; "
         f"a key of the execution's input is written {f'{INPUT}.{key}'!r}"
     )
 
@@ -299,10 +299,10 @@ def _unreachable_nodes(draft: Draft, pairs: list[tuple[str, str]]) -> Iterator[P
 def _settings_problems(draft: Draft) -> Iterator[Problem]:
     settings = draft.settings
     if settings.checkpointing and draft.store is None:
-        how = "there is no workflow store: add one, such as with_sqlite_workflow_store(path)"
+        how = "the workflow has no workflow store: add one, such as with_sqlite_workflow_store(path)"
         yield "settings.checkpointing", how
     if settings.conversation.mode != "none" and draft.session_store is None:
-        how = "there is no session store: add one, such as with_json_session_store(folder)"
+        how = "the workflow has no session store: add one, such as with_json_session_store(folder)"
         yield "settings.conversation.mode", f"{settings.conversation.mode!r} stores messages, and {how}"
     if draft.store is not None and is_encrypted(draft.store):
         yield from _plain_conversations(draft, "")

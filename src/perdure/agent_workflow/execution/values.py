@@ -51,7 +51,7 @@ class Values:
             return value
         keys = [f"{node}.{name}" for node, outputs in self._outputs.items() for name in outputs]
         keys += [*self._input_keys, INPUT]
-        raise ValueError(f"{path}: no node before it gave {key!r}{did_you_mean(key, keys)}. Keys: {', '.join(keys)}.")
+        raise ValueError(f"{path}: no earlier node returned {key!r}{did_you_mean(key, keys)}. Keys: {', '.join(keys)}.")
 
     def text(self, key: str, path: str) -> str:
         """The value for a template; empty for an output of a node that was skipped, failed or has not run yet."""

@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from perdure.checkpoints.history.diff import Change, CheckpointDiff
 
 
-@click.command(short_help="Show all that is in a checkpoint.")
+@click.command(short_help="Show the content of a checkpoint.")
 @checkpoint_argument("checkpoint")
-@click.option("--key", metavar="KEY", help="Only the value of this key of the state, all of it.")
+@click.option("--key", metavar="KEY", help="Show only the value of this state key, in full.")
 @store_command
 async def state(storage: StoreCheckpointStorage, checkpoint: str, key: str | None, as_json: bool) -> None:
-    """Show all that is in CHECKPOINT: state, requests, outputs, and due deliveries.
+    """Show the content of CHECKPOINT: state, requests, outputs, and due deliveries.
 
     CHECKPOINT is its id, the beginning of it, or a thread's id: its newest one then.
     """
@@ -105,7 +105,7 @@ CONTEXT = 20
 COLOURS = {"added": "green", "removed": "red", "changed": "yellow"}
 
 
-@click.command(short_help="Show what differs between two checkpoints.")
+@click.command(short_help="Compare two checkpoints.")
 @checkpoint_argument("before", "A")
 @checkpoint_argument("after", "[B]", required=False)
 @store_command
@@ -122,7 +122,7 @@ async def diff(storage: StoreCheckpointStorage, before: str, after: str | None, 
     for change in difference:
         _print_change(change)
     if difference.is_empty:
-        click.echo("There is no difference.")
+        click.echo("The checkpoints do not differ.")
 
 
 async def _compare(storage: StoreCheckpointStorage, before: str, after: str | None) -> CheckpointDiff:
@@ -131,8 +131,8 @@ async def _compare(storage: StoreCheckpointStorage, before: str, after: str | No
         return await storage.diff(first, await find_checkpoint(storage, after))
     if first.previous_checkpoint_id is None:
         raise Mistake(
-            f"Checkpoint {first.checkpoint_id!r} is the first of thread {first.thread_id!r}: there is none before it. "
-            "Name the one to compare it with."
+            f"Checkpoint {first.checkpoint_id!r} is the first of thread {first.thread_id!r}: no checkpoint precedes "
+            "it. Name the checkpoint to compare it with."
         )
     return await storage.diff(first.previous_checkpoint_id, first)
 
@@ -166,9 +166,9 @@ def _format_value(tree: Any, alike: int = 0) -> str:
 
 @click.command(short_help="Start a new thread from a checkpoint.")
 @checkpoint_argument("checkpoint")
-@click.option("--thread", "thread_id", metavar="ID", help="The new thread; one with an id of its own if left out.")
-@click.option("--set", "changes", metavar="KEY=JSON", multiple=True, help="Another value of a key of the state.")
-@click.option("--remove", "removed", metavar="KEY", multiple=True, help="A key of the state to leave out.")
+@click.option("--thread", "thread_id", metavar="ID", help="The id of the new thread; generated if left out.")
+@click.option("--set", "changes", metavar="KEY=JSON", multiple=True, help="Set a state key to a value.")
+@click.option("--remove", "removed", metavar="KEY", multiple=True, help="Remove a state key.")
 @store_command
 async def fork(
     storage: StoreCheckpointStorage,
@@ -250,8 +250,8 @@ def rewind(thread_id: str, checkpoint: str, takeover: bool, yes: bool, as_json: 
 
     thread, target = work_in(store, look)
     confirm(
-        f"Thread {make_printable(thread_id)} goes back from commit {thread.number} to commit {target.number} of "
-        f"{format_time(target.timestamp)}. Is that meant?",
+        f"Rewind thread {make_printable(thread_id)} from commit {thread.number} to commit {target.number} of "
+        f"{format_time(target.timestamp)}?",
         yes=yes,
     )
     head = work_in(store, work)
@@ -259,8 +259,8 @@ def rewind(thread_id: str, checkpoint: str, takeover: bool, yes: bool, as_json: 
         print_json(checkpoint_tree(head))
         return
     print_folded(
-        f"Thread {make_printable(thread_id)} stands where it stood at commit {target.number}; this is commit "
-        f"{head.number}. What came between is a branch now."
+        f"Commit {head.number} rewinds thread {make_printable(thread_id)} to commit {target.number}. The commits in "
+        "between are now a branch."
     )
     click.echo(f"Continue with: {StoreLocation('APP', thread_id, store).resume()}")
 

@@ -75,7 +75,7 @@ async def main(*answer: str) -> None:
 # ---------------------------------------------------------------- the command
 
 
-@click.command(short_help="See a workflow killed, resumed, and nothing lost.")
+@click.command(short_help="Kill and resume a workflow; nothing is lost.")
 def demo() -> None:
     """See a workflow killed in the middle of its work, resumed, answered by you, and nothing repeated."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the folder goes then, too

@@ -1,4 +1,4 @@
-"""`perdure doctor`: is a store well, or a project that is to be served, and what it stands on."""
+"""`perdure doctor`: checks of a store, or of a project, and of what they depend on."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from perdure.server.registry import Project
 
 PACKAGES = ("litestar", "uvicorn")
-"""Without which nothing is served."""
+"""What a server needs."""
 ENVIRONMENT = click.core.ParameterSource.ENVIRONMENT
 HEADERS = ("TABLE", "ROWS", "DEAD", "SIZE", "INDEXES", "HOT", "VACUUMED")
 
 
 @click.command(short_help="Check a store or a project.")
 @click.argument("url", metavar="[STORE_URL]", required=False)
-@click.option("--config", metavar="PATH", help="A project: its configuration, or the folder that it is in.")
+@click.option("--config", metavar="PATH", help="The configuration of a project, or its folder.")
 @click.option(
     "--redis-url",
     metavar="URL",
@@ -53,7 +53,7 @@ def doctor(
     something fails, and 0 with warnings.
     """
     if config is not None and (url or store) and context.get_parameter_source("store") != ENVIRONMENT:
-        raise click.UsageError("--config names a project, which has a store of its own. Leave the store out.")
+        raise click.UsageError("--config names a project, which names its own store. Leave the store out.")
     if config is not None or (not (url or store) and _is_project()):
         result = examine_project(config, redis_url)
     else:
@@ -176,7 +176,7 @@ def _check_project(config: ServerConfig, findings: list[Finding]) -> Any:
             fail("packages", f"{' and '.join(missing)} cannot be imported", "pip install 'perdure[server]'")
         )
     else:
-        findings.append(ok("packages", "those of the server are there"))
+        findings.append(ok("packages", "those of the server are installed"))
     project = Project(config.folder)
     storage = None
     try:
@@ -204,7 +204,7 @@ def _check_auth(config: ServerConfig, project: Project, storage: Any) -> Finding
     if method == "none":
         return ok("auth", f"none: only this machine reaches {config.host}")
     if method == "api_key" and not (Path(config.folder) / config.auth.keys_file).is_file():
-        return warn("auth", "api_key, and no key exists yet", "`perdure keys create USER` makes one")
+        return warn("auth", "api_key, and no key exists yet", "`perdure keys create USER` creates one")
     return ok("auth", method)
 
 
@@ -212,7 +212,7 @@ def _check_port(config: ServerConfig) -> Finding:
     from perdure.server.factory import is_loopback
 
     if config.port == 0:
-        return ok("port", "any that is free")
+        return ok("port", "any free port")
     place = f"{config.host}, port {config.port}"
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     with socket.socket(family) as probe:
@@ -220,7 +220,7 @@ def _check_port(config: ServerConfig) -> Finding:
         try:
             probe.bind((config.host.strip("[]"), config.port))
         except OSError as error:
-            remedy = "If that is not the server itself, use another: PERDURE_PORT, or `port`"
+            remedy = "Unless the server itself uses it, choose another: PERDURE_PORT, or `port`"
             return warn("port", f"{place}: {(error.strerror or str(error)).lower()}", remedy)
     reach = "this machine alone reaches it" if is_loopback(config.host) else "other machines reach it"
     return ok("port", f"{place} is free; {reach}")
@@ -247,15 +247,15 @@ def _examine_own_files(store: Any) -> Examination:
     """The files of a project need not be there yet."""
     path = getattr(store, "path", None)
     if path is None:
-        lost = "in memory: gone when the server stops, and of no use to a second one"
+        lost = "in memory: lost when the server stops, and not shared with a second server"
         finding = warn("storage", lost, "Name a file or a PostgreSQL as `checkpointer`")
         return Examination("memory:", "memory", [finding], {})
     if Path(path).exists():
         return _examine_files(store)
     if os.access(Path(path).parent, os.W_OK):
-        finding = ok("storage", f"{path} is not there yet: the first run makes it")
+        finding = ok("storage", f"{path} does not exist yet: the first run creates it")
     else:
-        finding = fail("storage", f"{path} is not there, and cannot be made", "Give this user the right")
+        finding = fail("storage", f"{path} does not exist and cannot be created", "Let this user write its folder")
     return Examination(str(path), "none", [finding], {})
 
 

@@ -23,14 +23,13 @@ CURL = """curl -X POST http://127.0.0.1:8000/v1/graph/invoke \\
 
 @click.command(short_help="Create a project that can be served.")
 @click.argument("folder", metavar="[FOLDER]", default=".", type=click.Path(file_okay=True, path_type=Path))
-@click.option("--force", is_flag=True, help="Write over files that are there.")
-@click.option("--agentflow", is_flag=True, help=f"Call the configuration {AGENTFLOW}.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@click.option("--agentflow", is_flag=True, help=f"Name the configuration {AGENTFLOW}.")
 @json_option
 def init(folder: Path, force: bool, agentflow: bool, as_json: bool) -> None:
-    """Write a configuration, an agent and its storage into FOLDER, which is this one unless it is named. `perdure
-    serve` serves them.
+    """Write a configuration, an agent and its storage into FOLDER, by default this one. `perdure serve` serves them.
 
-    Files that are there are not written over, unless --force is given; then these three, and no others.
+    The command overwrites existing files only with --force, and only these three.
     """
     files = _files(AGENTFLOW if agentflow else OURS)
     _check(folder, files, force=force, agentflow=agentflow)
@@ -57,17 +56,17 @@ def _check(folder: Path, files: dict[str, str], *, force: bool, agentflow: bool)
     """Before anything is written. Raises Mistake."""
     for path in (folder, folder / "graph"):
         if path.exists() and not path.is_dir():
-            raise Mistake(f"{str(path)!r} is a file, and a folder is needed there. Nothing was written.")
+            raise Mistake(f"{str(path)!r} is a file, not a folder. Nothing was written.")
     there = [name for name in files if (folder / name).exists()]
     if there and not force:
         raise Mistake(
-            f"{_join_names(there)} {'is' if len(there) == 1 else 'are'} there already. Nothing was written. Name "
-            "another folder, or use --force to write over."
+            f"{_join_names(there)} {'exists' if len(there) == 1 else 'exist'} already. Nothing was written. Name "
+            "another folder, or overwrite with --force."
         )
     in_the_way = [name for name in ((OURS, OURS_IN_TOML) if agentflow else (OURS_IN_TOML,)) if (folder / name).exists()]
     if in_the_way:
         raise Mistake(
-            f"{_join_names(in_the_way)} is there already, and a project has one configuration. Nothing was written. "
+            f"{_join_names(in_the_way)} exists already, and a project has one configuration. Nothing was written. "
             "Remove it, or name another folder."
         )
 
@@ -77,12 +76,12 @@ def _join_names(names: list[str]) -> str:
 
 
 def _print(folder: Path, files: list[str]) -> None:
-    what = ("the configuration of the server", "the agent, `app`", "where threads are kept, `my_checkpointer`")
-    click.echo(f"Made in {folder}:")
+    what = ("the configuration of the server", "the agent, `app`", "where threads are stored, `my_checkpointer`")
+    click.echo(f"Created in {folder}:")
     for name, meaning in zip(files, what, strict=True):
         click.echo(f"  {name:<24}{meaning}")
     click.echo("\nNow serve it:")
     if folder.absolute() != Path.cwd():
         click.echo(f"  cd {shlex.quote(str(folder))}")
-    click.echo("  perdure serve\n\nand talk to it from another terminal:")
+    click.echo("  perdure serve\n\nand send it a request from another terminal:")
     click.echo("\n".join(f"  {line}" for line in CURL.splitlines()))

@@ -45,11 +45,11 @@ Prepare = Callable[[Any, Workflow], Awaitable[tuple[Any, RunOptions]]]
 Start = Callable[[], Awaitable[ResponseStream[Any, Any]]]
 
 
-@click.command(short_help="Run a workflow until it rests.")
+@click.command(short_help="Run a workflow until it ends or waits.")
 @click.argument("app")
 @click.argument("text", metavar="[INPUT]", required=False)
-@click.option("--thread", "thread_id", metavar="ID", help="Which thread; a new one with an id of its own if left out.")
-@click.option("--json-input", is_flag=True, help="INPUT is JSON; it becomes what the workflow starts with.")
+@click.option("--thread", "thread_id", metavar="ID", help="The id of the thread; generated if left out.")
+@click.option("--json-input", is_flag=True, help="INPUT is JSON of the type that the workflow starts with.")
 @click.option(
     "--durability",
     type=click.Choice(["sync", "async", "exit"]),
@@ -70,7 +70,7 @@ def run(
     as_json: bool,
     store: str | None,
 ) -> None:
-    """Run the workflow APP with INPUT until it rests, and print its events.
+    """Run the workflow APP with INPUT until it ends or waits, and print its events.
 
     APP is a module and a name in it, such as 'app:workflow', with the current folder to import from; or a document,
     such as 'workflow.yaml'; or the name of a definition in the store. INPUT is the text that the workflow starts with.
@@ -103,7 +103,7 @@ def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json
         return None
     if not is_json:
         if graph is not None and not accepts(graph, text):
-            raise click.UsageError(f"INPUT is text, and the workflow starts with {kinds}: give JSON and --json-input.")
+            raise click.UsageError(f"INPUT is text, but the workflow starts with {kinds}: pass JSON and --json-input.")
         return text
     try:
         value = json.loads(text)
@@ -112,7 +112,7 @@ def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json
     try:
         return coerce(value, Union[tuple(accepted)])  # noqa: UP007  # a union of types known only now
     except (ValueError, TypeError) as error:
-        raise click.UsageError(f"INPUT is not what the workflow starts with, {kinds}: {error}.") from error
+        raise click.UsageError(f"INPUT does not fit the workflow, which starts with {kinds}: {error}.") from error
 
 
 # ---------------------------------------------------------------- resume
@@ -135,7 +135,7 @@ def resume(
     as_json: bool,
     store: str | None,
 ) -> None:
-    """Continue THREAD of the workflow APP until it rests.
+    """Continue THREAD of the workflow APP until it ends or waits.
 
     Finished work does not run again. A waiting thread prints its requests again, a finished one its outputs.
     """
@@ -158,7 +158,7 @@ def resume(
 @click.argument("request_id", metavar="REQUEST")
 @click.argument("value")
 @click.option("--app", help="The workflow of the thread, as for `perdure run`: it continues with the answer.")
-@click.option("--by", metavar="NAME", help="Who answers; kept with the answer.")
+@click.option("--by", metavar="NAME", help="Who answers; stored with the answer.")
 @sessions_option
 @json_option
 @store_option
@@ -172,7 +172,7 @@ def answer(
     as_json: bool,
     store: str | None,
 ) -> None:
-    """Answer REQUEST of THREAD with VALUE, and run the workflow on until it rests.
+    """Answer REQUEST of THREAD with VALUE, and continue the workflow until it ends or waits.
 
     VALUE is JSON, or text where the request expects text. It is checked against what the request expects before
     anything is written.
@@ -180,7 +180,7 @@ def answer(
     place = StoreLocation(app or "APP", thread_id, store, sessions)
     if app is None:
         raise click.UsageError(
-            "An answer is checked by the workflow, which then continues with it: name it with --app. Nothing was "
+            "The workflow checks the answer and continues with it: name it with --app. Nothing was "
             f"written. The command: {place.answer(request_id, value)}"
         )
 
@@ -297,8 +297,8 @@ async def _start_execution(
 def _sentence(error: Exception, progress: Progress[Any], place: StoreLocation) -> str:
     if isinstance(error, ThreadConflict):
         return (
-            f"Thread {place.thread_id!r} was taken over by another run, so this one ended; what it had not committed "
-            f"is not stored. See where the thread is now: {place.show()}"
+            f"Another run took thread {place.thread_id!r} over, so this run ended. Its uncommitted work is not stored. "
+            f"Show the thread: {place.show()}"
         )
     if not progress.has_started:
         return explain(error)

@@ -25,11 +25,11 @@ from perdure.server.config.schema import InvalidConfig, ServerConfig
 
 @click.command(short_help="Serve a project over HTTP.")
 @click.option(
-    "--config", "path", type=click.Path(path_type=Path), help="The configuration; else it is looked for here."
+    "--config", "path", type=click.Path(path_type=Path), help="The configuration; by default that of this folder."
 )
 @click.option("--host", help="The address to listen on; 127.0.0.1 unless the configuration says another.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on; 8000 by default.")
-@click.option("--quiet", is_flag=True, help="Say only what is wrong.")
+@click.option("--quiet", is_flag=True, help="Print only warnings and errors.")
 @json_option
 def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as_json: bool) -> None:
     """Serve the project whose perdure.json, perdure.toml or agentflow.json is here, until Ctrl-C.
@@ -67,7 +67,7 @@ HEADERS = ("ID", "USER", "STANDING", "CREATED", "EXPIRES", "ROLES", "SCOPES", "N
 config_option = click.option(
     "--config",
     metavar="PATH",
-    help="The configuration of the server, or the folder it is in. Otherwise this folder.",
+    help="The configuration of the server, or its folder. By default this folder.",
 )
 
 
@@ -79,16 +79,16 @@ def keys() -> None:
     """
 
 
-@keys.command("create", short_help="Make a key.")
+@keys.command("create", short_help="Create a key.")
 @click.argument("user")
 @click.option("--role", "roles", metavar="ROLE", multiple=True, help="A role of the user; may be repeated.")
 @click.option(
-    "--scope", "scopes", metavar="SCOPE", multiple=True, help="Allow no more than this; may be repeated. Otherwise all."
+    "--scope", "scopes", metavar="SCOPE", multiple=True, help="A scope of the key; may be repeated. By default all."
 )
 @click.option(
-    "--expires", metavar="DURATION", callback=parse_duration, help="After which it ends: 90d, 12h. Otherwise never."
+    "--expires", metavar="DURATION", callback=parse_duration, help="When the key expires: 90d, 12h. By default never."
 )
-@click.option("--name", metavar="NAME", help="What it is for, to be found again in the list.")
+@click.option("--name", metavar="NAME", help="A name for the key, shown in the list.")
 @config_option
 @json_option
 def create(
@@ -100,7 +100,7 @@ def create(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Make a key for USER, and print it. It is shown once: only a hash of it is kept."""
+    """Create a key for USER and print it, once: only its hash is stored."""
     texts = {"USER": [user], "--role": roles, "--name": [] if name is None else [name]}
     for parameter, values in texts.items():
         if not all(map(is_user_id, values)):
@@ -116,7 +116,7 @@ def create(
     try:
         ends = None if expires is None else now + expires
     except OverflowError:
-        raise click.UsageError("--expires: there is no such date.") from None
+        raise click.UsageError("--expires: no such date exists.") from None
     created = make_key(user, created=now, roles=roles, scopes=scopes or None, expires=ends, name=name)
     file = _file(project)
     file.change(lambda keys_before: (*keys_before, created.stored))
@@ -126,7 +126,7 @@ def create(
         return
     click.echo(created.key)
     for sentence in (
-        f"Key {created.stored.id} of {user}, kept as a hash in {file.path}. It is not shown again.",
+        f"Key {created.stored.id} of {user}, stored as a hash in {file.path}. It is not shown again.",
         *notes,
     ):
         _print_note(sentence)
@@ -136,25 +136,25 @@ def create(
 @config_option
 @json_option
 def list_(config: str | None, as_json: bool) -> None:
-    """List keys, the oldest first; never the keys themselves, which are not kept."""
+    """List keys, the oldest first. Only their hashes are stored, so no key is shown."""
     file, now = _file(_project(config)), datetime.now(UTC)
     stored = file.read().keys
     if as_json:
         print_json([_tree(key, now) for key in stored])
     elif not stored:
-        click.echo("There are no keys. `perdure keys create USER` makes one.")
+        click.echo("No keys exist. `perdure keys create USER` creates one.")
     else:
         print_table(HEADERS, [_row(key, now) for key in stored])
     if file.is_open_to_others() and not as_json:
-        _print_note(f"Warning: more people than its owner may read {file.path}: chmod 600 {file.path}")
+        _print_note(f"Warning: others than its owner may read {file.path}: chmod 600 {file.path}")
 
 
-@keys.command("revoke", short_help="End a key.")
+@keys.command("revoke", short_help="Revoke a key.")
 @click.argument("key_id", metavar="ID")
 @config_option
 @json_option
 def revoke(key_id: str, config: str | None, as_json: bool) -> None:
-    """End the key ID, at once and for ever. Revoking it again changes nothing."""
+    """Revoke the key ID, at once and for ever. To revoke it again changes nothing."""
     file, now = _file(_project(config)), datetime.now(UTC)
     meant = key_id.removeprefix("pd_")[: 2 * ID_BYTES] if key_id.startswith("pd_") else key_id  # the key itself will do
     try:
@@ -162,7 +162,7 @@ def revoke(key_id: str, config: str | None, as_json: bool) -> None:
     except KeyError:
         ids = [key.id for key in file.read().keys]
         raise Mistake(
-            f"There is no key {meant!r} in {file.path}{did_you_mean(meant, ids)}. Nothing was changed. "
+            f"No key {meant!r} exists in {file.path}{did_you_mean(meant, ids)}. Nothing was changed. "
             "`perdure keys list` lists them."
         ) from None
     [stored] = [key for key in file.read().keys if key.id == meant]
@@ -200,7 +200,7 @@ def _notes(project: ServerConfig, roles: tuple[str, ...]) -> list[str]:
         return []
     keys_before = project.authorization.roles
     return [
-        f"Note: authorization.roles has no role {role!r}{did_you_mean(role, keys_before)}, so it gives nothing."
+        f"Note: authorization.roles has no role {role!r}{did_you_mean(role, keys_before)}, so the role grants nothing."
         for role in roles
         if role not in keys_before
     ]

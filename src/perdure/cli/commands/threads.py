@@ -35,17 +35,17 @@ from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo
 HEADERS = ("THREAD", "WORKFLOW", "STANDING", "MOVED", "DUE")
 
 
-@click.command(short_help="List threads, and where each stands.")
+@click.command(short_help="List threads and their status.")
 @click.option("--workflow", metavar="NAME", help="Only threads of this workflow.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The newest of them.")
 @store_command
 async def threads(storage: StoreCheckpointStorage, workflow: str | None, limit: int, as_json: bool) -> None:
-    """List threads, those that moved last at the end."""
+    """List threads, the last one changed at the end."""
     listed = await storage.list_threads(workflow_name=workflow, limit=limit)
     if as_json:
         print_json([thread_tree(thread) for thread in listed])
     elif not listed:
-        click.echo("There are no threads.")
+        click.echo("No threads.")
     else:
         rows = [
             (row.thread_id, row.workflow_name, thread_status(row), format_age(row.updated_at), format_age(row.due_at))
@@ -98,17 +98,17 @@ QUESTION = 200
 
 @click.command(short_help="List pending requests of all threads.")
 @click.option("--workflow", metavar="NAME", help="Only of this workflow.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Those that wait longest.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The oldest of them.")
 @store_command
 async def requests(storage: StoreCheckpointStorage, workflow: str | None, limit: int, as_json: bool) -> None:
-    """List pending requests of all threads, those that wait longest first."""
+    """List pending requests of all threads, the oldest first."""
     infos = await storage.pending_requests(workflow_name=workflow, limit=limit)
     heads = {item: await _questions(storage, item) for item in dict.fromkeys(item.thread_id for item in infos)}
     pending = [(item, heads[item.thread_id][0].get(item.request_id), heads[item.thread_id][1]) for item in infos]
     if as_json:
         print_json([request_tree(*item) for item in pending])
     elif not pending:
-        click.echo("There are no pending requests.")
+        click.echo("No pending requests.")
     else:
         print_table(REQUEST_HEADERS, [_row(*item) for item in pending])
 
@@ -138,7 +138,7 @@ def request_tree(request: PendingRequest, event: WorkflowEvent | None, problem: 
 
 
 def _row(request: PendingRequest, event: WorkflowEvent | None, problem: str | None) -> tuple[str, ...]:
-    question = f"({problem or 'it is gone'})" if event is None else to_line(event.data)
+    question = f"({problem or 'no longer pending'})" if event is None else to_line(event.data)
     return (
         request.thread_id,
         request.request_id,
@@ -181,13 +181,13 @@ class ThreadView:
 
 @click.command(short_help="Show one thread.")
 @thread_argument
-@click.option("--events", "all_events", is_flag=True, help="The whole log, not only its end.")
-@click.option("--branches", "as_graph", is_flag=True, help="Only its checkpoints, all of them, as a graph.")
+@click.option("--events", "all_events", is_flag=True, help="Show the whole log, not only its end.")
+@click.option("--branches", "as_graph", is_flag=True, help="Show only its checkpoints, as a graph.")
 @store_command
 async def show(
     storage: StoreCheckpointStorage, thread_id: str, all_events: bool, as_graph: bool, as_json: bool
 ) -> None:
-    """Show where THREAD stands: status, pending requests, state, checkpoints, last events."""
+    """Show THREAD: status, pending requests, state, checkpoints, last events."""
     picture = await _read(storage, thread_id, all_events=all_events)
     if as_json:
         print_json(_tree(picture))

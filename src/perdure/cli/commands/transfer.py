@@ -43,19 +43,19 @@ if TYPE_CHECKING:
 @click.command(short_help="Write a thread to a file.")
 @thread_argument
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
+@click.option("--overwrite", is_flag=True, help="Overwrite an existing file.")
 @store_command
 async def export(storage: StoreCheckpointStorage, thread_id: str, file: Path, overwrite: bool, as_json: bool) -> None:
-    """Write THREAD to FILE with all of its history: JSON lines, each with a checksum.
+    """Write THREAD to FILE with its whole history: JSON lines, each with a checksum.
 
-    `perdure import` puts it into any store. The thread may be running; the file then holds one moment of it.
+    `perdure import` adds it to any store. The thread may be running; the file then holds one moment of it.
     """
     await find_thread(storage, thread_id)
     try:
         report = await storage.export_thread(thread_id, file, overwrite=overwrite)
     except FileExistsError as error:
         raise Mistake(
-            f"There is a file {str(file)!r} already, and it was left as it is. Name another, or add --overwrite."
+            f"File {str(file)!r} exists already and was not overwritten. Name another, or add --overwrite."
         ) from error
     if as_json:
         print_json(msgspec.to_builtins(report))
@@ -70,13 +70,13 @@ async def export(storage: StoreCheckpointStorage, thread_id: str, file: Path, ov
 
 @click.command("import", short_help="Read a thread from a file.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--thread", "thread_id", metavar="ID", help="What to call it here, if not as it was called.")
+@click.option("--thread", "thread_id", metavar="ID", help="The id of the thread here, if not the exported id.")
 @json_option
 @store_option
 def import_(file: Path, thread_id: str | None, as_json: bool, store: str | None) -> None:
-    """Put the thread that is in FILE into the store, all of it or nothing. The next run continues at its head.
+    """Add the thread in FILE to the store, completely or not at all. The next run continues at its head.
 
-    The file is checked first, line by line. A thread that is there already is not touched.
+    The command first checks the file, line by line. It does not change an existing thread.
     """
     if thread_id == "":
         raise click.UsageError("--thread: an id has at least one character.")
@@ -85,7 +85,7 @@ def import_(file: Path, thread_id: str | None, as_json: bool, store: str | None)
         print_json(thread_tree(thread))
         return
     print_folded(
-        f"Thread {make_printable(thread.thread_id)} of workflow {make_printable(thread.workflow_name)} is here: "
+        f"Imported thread {make_printable(thread.thread_id)} of workflow {make_printable(thread.workflow_name)}: "
         f"commit {thread.number}, {thread_status(thread)}."
     )
 
@@ -103,15 +103,15 @@ def import_(file: Path, thread_id: str | None, as_json: bool, store: str | None)
 def transfer(
     context: click.Context, source: str, target: str, workflow: str | None, thread_ids: Sequence[str], as_json: bool
 ) -> None:
-    """Copy threads, with their history, from the store at SRC_URL to the one at DST_URL, which is made if need be.
+    """Copy threads, with their history, from the store at SRC_URL to the store at DST_URL, which may be new.
 
-    Each thread is copied wholly or not at all, and checked on the way. What is there already is left as it is, so a
-    transfer that was broken off is completed by running it again. The source is not changed.
+    The command checks each thread, and copies it completely or not at all. It changes neither the source nor
+    existing threads of the target. To complete an interrupted transfer, run it again.
     """
     try:
         report = asyncio.run(_copy(source, target, workflow, thread_ids))
     except KeyboardInterrupt:
-        click.echo("\nInterrupted. What was copied is there; run the same command again to continue.", err=True)
+        click.echo("\nInterrupted. Copied threads stay; run the same command again to continue.", err=True)
         sys.exit(INTERRUPTED)
     if as_json:
         print_json(msgspec.to_builtins(report))

@@ -44,17 +44,19 @@ STATES = {
     word: [state for state in WorkflowRunState if STATUS_WORDS.get(state, "interrupted") == word]
     for word in (*STATUS_WORDS.values(), "interrupted")
 }
-"""What `perdure threads` calls a standing, as the states of a run that it can be."""
+"""For each word of `perdure threads`, the states of a run that it stands for."""
 
 
 @click.command(short_help="Remove checkpoints or threads that are no longer needed.")
-@click.option("--keep", metavar="N", type=click.IntRange(min=1), help="Of each thread, the last N checkpoints stay.")
-@click.option("--older-than", metavar="AGE", callback=parse_duration, help="Only what is older: 30d, 12h, 45m or 90s.")
+@click.option("--keep", metavar="N", type=click.IntRange(min=1), help="Keep the last N checkpoints of each thread.")
+@click.option(
+    "--older-than", metavar="AGE", callback=parse_duration, help="Only older checkpoints: 30d, 12h, 45m or 90s."
+)
 @click.option("--workflow", metavar="NAME", help="Only of this workflow.")
 @click.option("--thread", "thread_id", metavar="ID", shell_complete=complete_threads, help="Only of this thread.")
-@click.option("--status", type=click.Choice(list(STATES)), multiple=True, help="Only of threads that stand so.")
-@click.option("--threads", "whole_threads", is_flag=True, help="Whole threads that moved last before AGE.")
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--status", type=click.Choice(list(STATES)), multiple=True, help="Only of threads with this status.")
+@click.option("--threads", "whole_threads", is_flag=True, help="Whole threads whose last commit is older than AGE.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @yes_option
 @json_option
 @store_option
@@ -70,10 +72,10 @@ def prune(
     as_json: bool,
     store: str | None,
 ) -> None:
-    """Remove checkpoints that are neither among the last N of their thread nor younger than AGE; with one of the two
-    given, that one decides. The newest checkpoint of a thread stays, and what is pinned.
+    """Remove checkpoints that are neither among the last N of their thread nor younger than AGE. One of the two
+    options is enough. The newest checkpoint of a thread stays, and so do pinned ones.
 
-    With --threads it removes whole threads that moved last before AGE and have nothing left to do.
+    With --threads it removes whole threads whose last commit is older than AGE and that have no work left.
     """
     _check(keep, older_than, whole_threads=whole_threads)
     wish: dict[str, Any] = {
@@ -88,7 +90,7 @@ def prune(
     async def work(storage: StoreCheckpointStorage, *, dry_run: bool) -> PruneReport:
         if thread_id is not None:
             await find_thread(storage, thread_id)
-        with progress_bar("looking" if dry_run else "pruning") as report_progress:
+        with progress_bar("selecting" if dry_run else "pruning") as report_progress:
             return await storage.prune(**wish, dry_run=dry_run, progress=report_progress)
 
     going = work_in(store, partial(work, dry_run=True))
@@ -105,15 +107,15 @@ def prune(
 
 
 def _check(keep: int | None, older_than: timedelta | None, *, whole_threads: bool) -> None:
-    """Raises UsageError for what would be everything, or has no meaning."""
+    """Raises UsageError for options that would select every checkpoint, or have no meaning."""
     if whole_threads and (older_than is None or keep is not None):
         raise click.UsageError(
-            "--threads removes threads by the time when they moved last: give it --older-than AGE, and not --keep. "
+            "--threads removes threads by the time of their last commit: add --older-than AGE, and leave out --keep. "
             "Nothing was removed."
         )
     if keep is None and older_than is None:
         raise click.UsageError(
-            "Say what may go: --keep N (the last N of each thread stay), --older-than AGE (such as 30d), or both. "
+            "Name what to remove: --keep N (the last N of each thread stay), --older-than AGE (such as 30d), or both. "
             "Nothing was removed."
         )
 
@@ -153,7 +155,7 @@ def _print_total(report: PruneReport, *, as_json: bool) -> None:
     if as_json:
         print_json(report.to_dict())
     elif not report.threads:
-        print_folded("There is nothing to remove.")
+        print_folded("Nothing to remove.")
     elif report.is_dry_run:
         print_folded(f"Would remove {_total(report)}. Nothing was removed.")
     else:
@@ -164,34 +166,34 @@ def _print_total(report: PruneReport, *, as_json: bool) -> None:
 # ---------------------------------------------------------------- verify
 
 
-@click.command(short_help="Look for damage in a store.")
+@click.command(short_help="Check a store for damage.")
 @click.argument("url", metavar="[STORE_URL]", required=False)
 @click.option("--thread", "thread_id", metavar="ID", shell_complete=complete_threads, help="Only this thread.")
 @store_command
 async def verify(storage: StoreCheckpointStorage, thread_id: str | None, as_json: bool) -> None:
-    """Look at all that is in the store, every digest and every link, and list whatever is damaged.
+    """Check every digest and every link in the store, and list all damage.
 
-    STORE_URL says which store, as --store does. Nothing is changed. The exit code is 1 if there is any damage.
+    STORE_URL names the store, as --store does. The command changes nothing. It exits with 1 if it finds damage.
     """
-    looked_at = 0
+    checked = 0
     if thread_id is not None:
         await find_thread(storage, thread_id)
-    with progress_bar("looking at threads") as report_progress:
+    with progress_bar("checking threads") as report_progress:
 
         def count(done: int, total: int, _: str) -> None:
-            nonlocal looked_at
-            looked_at = done
+            nonlocal checked
+            checked = done
             report_progress(done, total)
 
         problems = await storage.verify(thread_id=thread_id, progress=count)
     if as_json:
-        print_json({"threads": looked_at, "damage": msgspec.to_builtins(problems)})
+        print_json({"threads": checked, "damage": msgspec.to_builtins(problems)})
     elif not problems:
-        print_folded(f"{format_count(looked_at, 'thread')} looked at: nothing is damaged.")
+        print_folded(f"{format_count(checked, 'thread')} checked: no damage.")
     else:
         rows = [(damage.thread_id or "", damage.checkpoint_id or "", damage.reason) for damage in problems]
         print_table(("THREAD", "CHECKPOINT", "DAMAGE"), rows)
-        print_folded(f"{format_count(looked_at, 'thread')} looked at: {format_count(len(problems), 'problem')}.")
+        print_folded(f"{format_count(checked, 'thread')} checked: {format_count(len(problems), 'problem')}.")
     if problems:
         click.get_current_context().exit(1)
 
@@ -199,24 +201,24 @@ async def verify(storage: StoreCheckpointStorage, thread_id: str | None, as_json
 # ---------------------------------------------------------------- rekey
 
 
-@click.command(short_help="Put an encrypted store under its new key.")
+@click.command(short_help="Re-encrypt a store with its new key.")
 @click.argument("url", metavar="[STORE_URL]", required=False)
-@click.option("--dry-run", is_flag=True, help="Only count what is under which key.")
+@click.option("--dry-run", is_flag=True, help="Only count the payloads of each key.")
 @json_option
 @store_option
 @click.pass_context
 def rekey(context: click.Context, url: str | None, dry_run: bool, as_json: bool, store: str | None) -> None:
-    """Put all that is in an encrypted store under the current key: the first in $PERDURE_KEYS.
+    """Encrypt every payload of an encrypted store with the current key: the first in $PERDURE_KEYS.
 
-    STORE_URL says which store, as --store does. $PERDURE_KEYS is `id:key,id:key`, with the new key first and all that
-    are in use behind it. Threads may be run meanwhile, by processes that have the new key, too. Interrupted, it is
-    completed by running it again. The exit code is 1 if something could not be read, and needs its old key still.
+    STORE_URL names the store, as --store does. $PERDURE_KEYS is `id:key,id:key`: the new key, then all keys in use.
+    Threads may run meanwhile, in processes that have the new key too. To complete an interrupted command, run it
+    again. The exit code is 1 if a payload could not be read: it still needs its old key.
     """
     if load_keys() is None:
-        raise Mistake("There are no keys. Name them with PERDURE_KEYS=id:key,id:key, the new one first.")
+        raise Mistake("No keys are set. Set PERDURE_KEYS=id:key,id:key, with the new key first.")
 
     async def work(storage: StoreCheckpointStorage) -> RekeyReport:
-        with progress_bar("looking at threads" if dry_run else "rekeying threads") as report_progress:
+        with progress_bar("checking threads" if dry_run else "rekeying threads") as report_progress:
             report: RekeyReport = await storage.rekey(dry_run=dry_run, progress=report_progress)
             return report
 
@@ -241,13 +243,13 @@ def _print_rekeyed(report: RekeyReport, *, dry_run: bool) -> None:
     ]
     print_table(("KEY", "" if dry_run else "BEFORE", ""), rows)
     others = sum(count for key_id, count in report.payloads.items() if key_id != current)
-    looked_at = f"{format_count(report.threads, 'thread')} looked at"
+    checked = f"{format_count(report.threads, 'thread')} checked"
     if dry_run:
-        summary = f"{format_count(others, 'payload')} would be put under key {current!r}"
+        summary = f"{format_count(others, 'payload')} would be encrypted with key {current!r}"
     else:
-        summary = f"{format_count(report.rewritten, 'payload')} put under key {current!r}"
-    rest = " No other key is needed any more." if report.is_complete else ""
-    print_folded(f"{looked_at}: {summary}.{rest}")
+        summary = f"{format_count(report.rewritten, 'payload')} encrypted with key {current!r}"
+    rest = " No other key is needed." if report.is_complete else ""
+    print_folded(f"{checked}: {summary}.{rest}")
     if report.failed:
         click.echo()
         print_table(("NOT REKEYED", "WHY"), [(entry.thread_id, entry.reason) for entry in report.failed])

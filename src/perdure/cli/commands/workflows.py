@@ -38,7 +38,7 @@ name_argument = click.argument("name", metavar="NAME", shell_complete=complete_d
 
 @click.group(short_help="Store definitions of agent workflows.")
 def workflows() -> None:
-    """Definitions of workflows of agents that a store keeps: `perdure run NAME` runs the newest version of one."""
+    """Store definitions of workflows of agents. `perdure run NAME` runs the newest version of one."""
 
 
 @workflows.command("list", short_help="List definitions.")
@@ -50,7 +50,7 @@ async def list_(storage: StoreCheckpointStorage, as_json: bool) -> None:
     if as_json:
         print_json([_tree(info) for info in infos])
     elif not infos:
-        click.echo("There are no definitions.")
+        click.echo("No definitions.")
     else:
         readable = [info for info in infos if info.problem is None]
         rows = [
@@ -64,9 +64,7 @@ async def list_(storage: StoreCheckpointStorage, as_json: bool) -> None:
 
 @workflows.command("show", short_help="Show a definition.")
 @name_argument
-@click.option(
-    "--version", metavar="VERSION", help="Which one, by its number or its authors' name; otherwise the newest."
-)
+@click.option("--version", metavar="VERSION", help="The version, by its number or its name; by default the newest.")
 @store_command
 async def show(storage: StoreCheckpointStorage, name: str, version: str | None, as_json: bool) -> None:
     """Show the definition NAME, as a document, and its versions."""
@@ -100,19 +98,19 @@ async def show(storage: StoreCheckpointStorage, name: str, version: str | None, 
     click.echo(make_printable(_to_document(definition)))
 
 
-@workflows.command("save", short_help="Keep a definition.")
+@workflows.command("save", short_help="Store a definition.")
 @click.argument("app")
 @sessions_option
 @json_option
 @store_option
 def save(app: str, sessions: str | None, as_json: bool, store: str | None) -> None:
-    """Keep the definition of APP, a document or a workflow of agents in a module, under the name that it has.
+    """Store the definition of APP, a document or a workflow of agents in a module, under its name.
 
-    It is checked first. One that has not changed since it was saved makes no new version.
+    The command checks it first. An unchanged definition makes no new version.
     """
     workflow = load_app(app, store)
     if isinstance(workflow, Workflow):
-        raise click.UsageError(f"{app!r} is a workflow, but not one of agents: it has no definition to keep.")
+        raise click.UsageError(f"{app!r} is a workflow, but not one of agents: it has no definition to store.")
 
     async def keep(storage: StoreCheckpointStorage) -> tuple[StoredDefinition, int]:
         instance = build_instance(workflow, storage, StoreLocation(app, "", store, sessions))
@@ -132,7 +130,7 @@ def save(app: str, sessions: str | None, as_json: bool, store: str | None) -> No
             f"number {definition.number}."
         )
     else:
-        click.echo(f"Definition {definition.name} is kept: version {definition.version}, number {definition.number}.")
+        click.echo(f"Stored definition {definition.name}: version {definition.version}, number {definition.number}.")
 
 
 @workflows.command("delete", short_help="Delete a definition.")
@@ -148,13 +146,15 @@ def delete(name: str, yes: bool, as_json: bool, store: str | None) -> None:
         raise _missing(DefinitionNotFound(name, infos))
     count = infos[name].number
     versions = {0: "which cannot be read", 1: "with its only version"}.get(count, f"with its {count} versions")
-    confirm(f"Definition {name} is deleted, {versions}. Is that meant?", yes=yes)
+    confirm(f"Delete definition {name}, {versions}?", yes=yes)
     is_deleted = work_in(store, lambda storage: DefinitionStore(storage).delete(name))
     if as_json:
         print_json({"name": name, "is_deleted": is_deleted})
     else:
         click.echo(
-            f"Definition {name} is gone. Its executions stay." if is_deleted else f"There was no {name} any more."
+            f"Deleted definition {name}. Its executions stay."
+            if is_deleted
+            else f"Definition {name} was deleted already."
         )
 
 

@@ -52,8 +52,8 @@ def location_of(url: str, schema: str) -> str:
 
 
 URL_FORMAT = (
-    "Write it as postgresql://user:password@host:5432/database. Characters of a password that mean something in a URL "
-    "(/ : @ ? # %) are written as %XX"
+    "Write it as postgresql://user:password@host:5432/database. In a password, escape "
+    "special characters (/ : @ ? # %) as %XX"
 )
 _CREDENTIALS_REMEDY = "Correct it in the URL, in PGPASSWORD or in ~/.pgpass"
 

@@ -57,7 +57,7 @@ class CircuitBreaker:
         if self._failures == 1 and now - self._warned_at >= WARN_EVERY_SECONDS:
             self._warned_at = now
             logger.warning(
-                "Valkey at %s cannot be used (%s). Nothing is lost or wrong without it, only slower; it is tried again",
+                "Valkey at %s is unavailable (%s): notifications are slower, nothing is lost; retrying",
                 self._address,
                 type(error).__name__,  # its text may contain a message
             )

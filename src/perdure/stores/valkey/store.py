@@ -130,8 +130,7 @@ def _parse(url: object) -> tuple[str, dict[str, Any]]:
     except ValueError:
         raise ValueError(
             "redis_url expects redis://[user:password@]host[:port][/database], rediss://, valkey://, valkeys:// or "
-            "unix://path, and got something else. In a password, characters that mean something in a URL are written "
-            "as %XX."
+            "unix://path, got something else. In a password, escape special characters as %XX."
         ) from None
 
 

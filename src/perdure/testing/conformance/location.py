@@ -53,7 +53,7 @@ def find_maker(factory: StoreFactory | str) -> Maker:
         address = importable("store_factory", factory)
         return Maker(address.load(), address)
     if not callable(factory):
-        raise TypeError(f"store_factory must be called with a folder and give a Store, got {factory!r}.")
+        raise TypeError(f"store_factory must take a folder and return a Store, got {factory!r}.")
     try:
         inspect.signature(factory).bind(Path())
     except TypeError as error:

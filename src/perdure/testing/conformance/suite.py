@@ -198,7 +198,7 @@ class StoreConformance:
     """What one clause may take."""
 
     def make_store(self, folder: Path) -> Store:
-        raise NotImplementedError(f"{type(self).__name__} must say how its store is made: def make_store(self, folder)")
+        raise NotImplementedError(f"{type(self).__name__} must implement make_store(self, folder)")
 
     def _try(self, clause: Clause) -> None:
         seed = random.randrange(2**32) if self.seed is None else self.seed  # noqa: S311  # protects nothing

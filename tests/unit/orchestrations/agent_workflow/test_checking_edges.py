@@ -11,7 +11,7 @@ from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
 VERDICT = {"output_mode": "structured", "output_types": [f"{HERE}:Verdict"]}
 UNION = {"output_mode": "union", "output_types": [f"{HERE}:Invoice", f"{HERE}:Complaint"]}
-GIVES = "It gives: Invoice, Complaint"
+GIVES = "Its types: Invoice, Complaint"
 SET_LIMIT = "Set the maximum of passes"
 LIMIT = {"max_iterations": 3}
 
@@ -36,8 +36,8 @@ def is_sound(definition: dict[str, Any]) -> bool:
         (of(edge("a", "reviw"), a={}, review={}), "edges[0].to: no node 'reviw' exists (did you mean 'review'?)"),
         (of(edge("reviw", "a"), a={}, review={}), "edges[0].from: no node 'reviw' exists (did you mean 'review'?)"),
         (of(edge("a", "EN"), a={}), "edges[0].to: no node 'EN' exists (did you mean 'END'?)"),
-        (of(edge("a", "START")), "edges[0].to: nothing leads to START: it stands for the input of the execution"),
-        (of(edge("END", "a")), "edges[0].from: nothing comes after END: it stands for the end of the execution"),
+        (of(edge("a", "START")), "edges[0].to: START has no predecessors: it is the input of the execution"),
+        (of(edge("END", "a")), "edges[0].from: END has no successors: it is the end of the execution"),
         (of(edge("START", "END")), "edges[0]: leads from START to END, past every node"),
         (of(edge("a", "b"), edge("a", "c"), edge("a", "b")), "edges[2]: the same as edges[0]"),
         (
@@ -66,7 +66,7 @@ def is_sound(definition: dict[str, Any]) -> bool:
         # types
         (
             of(edge("a", "b", matched_type="Invoise"), a=UNION, b={}),
-            f"edges[0].matched_type: 'Invoise' is not a type that 'a' gives (did you mean 'Invoice'?). {GIVES}",
+            f"edges[0].matched_type: 'Invoise' is not an output type of 'a' (did you mean 'Invoice'?). {GIVES}",
         ),
         (
             of(edge("a", "b", matched_type="Invoice")),

@@ -23,19 +23,19 @@ def of(b: dict[str, Any], a: dict[str, Any] | None = None) -> dict[str, Any]:
     [
         (
             of({"input_template": "Mend {{ drft }}, {{draft}} and {{drft}}."}),
-            f"agents.b.input_template: no node gives 'drft' (did you mean 'draft'?). {THERE} 'input.drft'",
+            f"agents.b.input_template: no node outputs 'drft' (did you mean 'draft'?). {THERE} 'input.drft'",
         ),
         (
             of({"input_key": "dr"}),
-            f"agents.b.input_key: no node gives 'dr'. {THERE} 'input.dr'",
+            f"agents.b.input_key: no node outputs 'dr'. {THERE} 'input.dr'",
         ),
         (
             of({"map": {"over": "items"}}),
-            f"agents.b.map.over: no node gives 'items'. {THERE} 'input.items'",
+            f"agents.b.map.over: no node outputs 'items'. {THERE} 'input.items'",
         ),
         (
             of({"map": {"over": "draft"}, "input_template": "{{itm}}"}),
-            f"agents.b.input_template: no node gives 'itm'. {THERE} 'input.itm'",
+            f"agents.b.input_template: no node outputs 'itm'. {THERE} 'input.itm'",
         ),
         (
             of({"input_template": "{{a.advise}}"}, VERDICT),

@@ -24,7 +24,7 @@ def falls(to: str | None = None, mode: str = "fallback") -> dict[str, Any]:
     return {"on_error": {"mode": mode} if to is None else {"mode": mode, "fallback": to}}
 
 
-NO_SESSIONS = "there is no session store: add one, such as with_json_session_store(folder)"
+NO_SESSIONS = "the workflow has no session store: add one, such as with_json_session_store(folder)"
 MODEL = "missing: name a model here, or one for the whole workflow (settings.model, with_model)"
 VERDICT, INVOICE, COMPLAINT = (f"{HERE}:{name}" for name in ("Verdict", "Invoice", "Complaint"))
 
@@ -105,22 +105,22 @@ VERDICT, INVOICE, COMPLAINT = (f"{HERE}:{name}" for name in ("Verdict", "Invoice
         # fallbacks
         (
             of(a=falls()),
-            "agents.a.on_error.fallback: missing: the mode is 'fallback', and no node is named that stands in",
+            "agents.a.on_error.fallback: missing: the mode is 'fallback', so name a fallback node",
         ),
         (of(a=falls("spar"), spare={}), "agents.a.on_error.fallback: no node 'spar' exists (did you mean 'spare'?)"),
         (of(a=falls("END")), "agents.a.on_error.fallback: no node 'END' exists"),
-        (of(a=falls("a")), "agents.a.on_error.fallback: a node does not stand in for itself"),
+        (of(a=falls("a")), "agents.a.on_error.fallback: a node cannot be its own fallback"),
         (
             of(edge("a", "b"), a=falls("b"), b={}),
-            "agents.a.on_error.fallback: 'b' cannot stand in: an edge leads to it, edges[0]",
+            "agents.a.on_error.fallback: 'b' cannot be a fallback: an edge leads to it, edges[0]",
         ),
         (
             of(edge("START", "b"), a=falls("b"), b={}),
-            "agents.a.on_error.fallback: 'b' cannot stand in: an edge leads to it, edges[0]",
+            "agents.a.on_error.fallback: 'b' cannot be a fallback: an edge leads to it, edges[0]",
         ),
         (
             of(a=falls("b"), b={}, r=router("b")),
-            "agents.a.on_error.fallback: 'b' cannot stand in: 'r' hands off to it",
+            "agents.a.on_error.fallback: 'b' cannot be a fallback: 'r' hands off to it",
         ),
         (
             of(a=falls("b", mode="skip"), b={}),
@@ -168,9 +168,9 @@ def test_circular_fallbacks_are_reported_with_their_paths() -> None:
     definition = of(a=falls("b"), b=falls("c"), c=falls("a"), d=falls("a"))
     problems = [line for line in problems_of(definition) if "circle" in line]
     assert problems == [
-        "agents.a.on_error.fallback: goes round in a circle: a -> b -> c -> a",
-        "agents.b.on_error.fallback: goes round in a circle: b -> c -> a -> b",
-        "agents.c.on_error.fallback: goes round in a circle: c -> a -> b -> c",
+        "agents.a.on_error.fallback: is a cycle: a -> b -> c -> a",
+        "agents.b.on_error.fallback: is a cycle: b -> c -> a -> b",
+        "agents.c.on_error.fallback: is a cycle: c -> a -> b -> c",
     ]
 
 
@@ -205,7 +205,7 @@ def test_problems_of_an_inner_workflow_are_reported_with_their_places() -> None:
 def test_checkpointing_needs_a_store_and_conversations_a_session_store() -> None:
     settings = {"checkpointing": True, "conversation": {"mode": "shared"}}
     assert problems_of(document(settings=settings)) == [
-        "settings.checkpointing: there is no workflow store: add one, such as with_sqlite_workflow_store(path)",
+        "settings.checkpointing: the workflow has no workflow store: add one, such as with_sqlite_workflow_store(path)",
         f"settings.conversation.mode: 'shared' stores messages, and {NO_SESSIONS}",
     ]
     builder = AgentWorkflow.from_config(document(settings=settings))

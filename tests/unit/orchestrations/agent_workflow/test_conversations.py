@@ -331,5 +331,5 @@ async def test_lost_session_stops_the_execution_despite_on_error_skip() -> None:
 
 def test_build_rejects_a_conversation_without_a_session_store() -> None:
     builder = kept("W").with_conversation("shared").add_agent("a", RecordingAgent("a1"))
-    with pytest.raises(ValueError, match=r"settings\.conversation\.mode: .*there is no session store"):
+    with pytest.raises(ValueError, match=r"settings\.conversation\.mode: .*the workflow has no session store"):
         builder.build()

@@ -200,7 +200,7 @@ def test_document_omits_the_store_which_must_be_added_again() -> None:
     kept = started().add_agent("a", local).with_checkpointing().with_in_memory_workflow_store().build()
     inside = json.loads(started().add_workflow("sub", kept).build().export_config())
     assert AgentWorkflow.from_config(inside).build().node_count == 1, "what is inside is kept with what is outside"
-    with pytest.raises(InvalidDefinition, match=r"^settings\.checkpointing: there is no workflow store"):
+    with pytest.raises(InvalidDefinition, match=r"^settings\.checkpointing: the workflow has no workflow store"):
         AgentWorkflow.from_config(json.loads(kept.export_config())).build()
 
 

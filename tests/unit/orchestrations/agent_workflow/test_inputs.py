@@ -140,7 +140,7 @@ async def test_input_key_of_a_skipped_node_fails_the_node_with_its_place() -> No
     result = await workflow.run("no")
 
     assert result.state == "failed"
-    assert "agents.c.input_key: no node before it gave 'extra'" in str(result.error)
+    assert "agents.c.input_key: no earlier node returned 'extra'" in str(result.error)
     assert listener.inputs == ["y"]
 
 

@@ -163,7 +163,7 @@ def test_class_without_make_store_raises_an_error_that_asks_for_it() -> None:
     class Unfinished(StoreConformance):
         pass
 
-    with pytest.raises(AssertionError, match="must say how its store is made"):
+    with pytest.raises(AssertionError, match="must implement make_store"):
         Unfinished()._try(all_clauses()[0])
 
 

@@ -87,7 +87,7 @@ class WrittenThread:
         self.read = {what: await read(store) for what, read in self.reads.items()}
         await store.close()
         if not self.place.files:
-            raise NotApplicable("it needs a store that keeps files in its folder, and this one keeps none there")
+            raise NotApplicable("it needs a store with files in its folder, and this store has none there")
         return self
 
     async def compare(self, harm: Callable[[Path], str], *, may_lose: bool = False) -> tuple[str, set[str]]:
