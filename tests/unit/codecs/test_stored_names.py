@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 from tests.crash.teams import TEAMS
 
-from perdure import AgentWorkflow, InMemoryCheckpointStorage, RunContext, workflow
+from perdure import (
+    AgentWorkflow,
+    AgentWorkflowInstance,
+    InMemoryCheckpointStorage,
+    RunContext,
+    StorageSessionStore,
+    WorkflowBuilder,
+    WorkflowExecutor,
+    WorkflowResult,
+    workflow,
+)
 from perdure.names import stable_name
 from perdure.testing import ScriptedAgent
 from perdure.testing.crash import take_to_the_end
@@ -36,15 +46,31 @@ async def test_a_team_stores_only_pinned_names(team: str, tmp_path: Path) -> Non
     assert names and names <= PINNED
 
 
+async def take_through(result: WorkflowResult, workflow: AgentWorkflowInstance) -> None:
+    """Approve the first request and deny the others, until the execution ends."""
+    answer = workflow.approve
+    while result.pending:
+        result, answer = await answer(result.pending[0].request_id), workflow.deny
+
+
 async def test_an_agent_workflow_stores_only_pinned_names(tmp_path: Path) -> None:
+    """With all that an execution stores: tasks, approvals, an inner workflow, passes of a loop, skipped nodes."""
     storage = InMemoryCheckpointStorage()
+    inner = AgentWorkflow.create().with_name("inner").add_agent("check", ScriptedAgent("checker", ["Fine."])).build()
     builder = AgentWorkflow.create().with_name("story").with_checkpointing().with_workflow_store(storage)
-    builder.add_agent("draft", ScriptedAgent("writer", ["A draft."]))
+    builder.with_session_store(StorageSessionStore(storage)).with_conversation("shared").with_max_iterations(2)
+    builder.add_agent("draft", ScriptedAgent("writer", ["A draft.", "Another."]), lambda node: node.requires_approval())
+    builder.add_workflow("inner", inner, lambda node: node.requires_approval())
     builder.add_agent("edit", ScriptedAgent("editor", ["Done."]))
-    instance = builder.from_("draft").to("edit").build()
-    result = await instance.run("tides")
-    names = await stored_names(storage, result.execution_id, tmp_path)
-    assert names and names <= PINNED
+    builder.from_("draft").to("inner").from_("inner").to("edit").from_("inner").to("draft").when_not_exists("missing")
+    workflow = builder.build()
+    await take_through(await workflow.run("tides", "e"), workflow)
+    names: set[str] = set()
+    for thread in await storage.list_threads():
+        names |= await stored_names(storage, thread.thread_id, tmp_path)
+        (tmp_path / "thread.jsonl").unlink()
+    assert names >= {"perdure:ApprovalDecision", "perdure:InnerInput", "perdure:SessionEntry", "perdure:SessionRef"}
+    assert names - {"perdure.conversations"} <= PINNED, "the other is the name of a workflow"
 
 
 @workflow
@@ -59,15 +85,26 @@ async def test_a_function_stores_only_pinned_names(tmp_path: Path) -> None:
     assert await stored_names(storage, "t", tmp_path) <= PINNED
 
 
+async def test_a_sub_workflow_stores_only_pinned_names(tmp_path: Path) -> None:
+    storage = InMemoryCheckpointStorage()
+    inner = WorkflowExecutor(asking.build(), id="inner", propagate_request=True)
+    outer = WorkflowBuilder(name="outer", start_executor=inner, checkpoint_storage=storage).build()
+    result = await outer.run("tides", thread_id="t")
+    await outer.run(responses={event.request_id: "yes" for event in result.get_request_info_events()}, thread_id="t")
+    names = await stored_names(storage, "t", tmp_path)
+    assert "perdure:WorkflowExecutor" in names and names <= PINNED
+
+
 def test_a_pinned_name_is_that_of_a_class() -> None:
     """Of a data type, or of an executor, which the graph's signature names."""
-    importlib.import_module("perdure.agents.pydantic.model")  # all others are loaded by now
+    for module in ("perdure.agents.pydantic.model", "perdure.server.threads.as_json"):  # all others are loaded by now
+        importlib.import_module(module)
     assert [name for name in sorted(PINNED) if not re.fullmatch(r"perdure:\w+", name)] == []
     classes = {
         stable_name(value)
-        for name, module in list(sys.modules.items())
+        for name, loaded in list(sys.modules.items())
         if name.startswith("perdure.")
-        for value in vars(module).values()
+        for value in vars(loaded).values()
         if isinstance(value, type)
     }
     assert sorted(PINNED - classes) == []
