@@ -20,7 +20,9 @@ DOORS = {
 }
 IMPORT = re.compile(r"^\s*(?:from|import) (perdure(?:\.\w+)*)", re.MULTILINE)
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
-PROGRAMS = sorted([*(ROOT / "examples").rglob("*.py"), *(ROOT / "src/perdure/cli/templates").rglob("*.py")])
+FOLDERS = ["examples", "src/perdure/cli/templates", "tests/compat", "tests/typing/cases"]
+"""Programs as users write them."""
+PROGRAMS = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 
 def imported_doors(path: Path) -> set[str]:

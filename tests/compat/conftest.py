@@ -13,9 +13,13 @@ from tests.promises.processes import Place
 from tests.schemas import where
 from tests.six_methods import SixMethods
 
-from perdure import FileCheckpointStorage, InMemoryCheckpointStorage, SqliteCheckpointStorage
-from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.storages import PostgresCheckpointStorage
+from perdure import (
+    FileCheckpointStorage,
+    InMemoryCheckpointStorage,
+    PostgresCheckpointStorage,
+    SqliteCheckpointStorage,
+    StoreCheckpointStorage,
+)
 
 MAKERS: dict[str, Callable[[Path], Any]] = {
     "memory": lambda path: InMemoryCheckpointStorage(),

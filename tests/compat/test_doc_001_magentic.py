@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.magentic_team import PLAIN, Manager, crew, remembered
 
-from perdure import AlreadyAnswered, InMemoryCheckpointStorage, WorkflowRunState
+from perdure import AlreadyAnswered, InMemoryCheckpointStorage, Workflow, WorkflowRunState
 from perdure.orchestrations import MagenticBuilder, MagenticPlanReviewRequest
-from perdure.testing.scripted import ScriptedAgent
-from perdure.workflows.workflow import Workflow
+from perdure.testing import ScriptedAgent
 
 MakeStorage = Callable[[], Any]
 

@@ -19,8 +19,11 @@ from perdure import (
     AgentWorkflow,
     AgentWorkflowEvent,
     AgentWorkflowInstance,
+    FileCheckpointStorage,
     FullHistory,
+    InvalidDefinition,
     LatestOnly,
+    Message,
     MultiAgentCheckpointRetention,
     WorkflowAgentCompletedEvent,
     WorkflowAgentSkippedEvent,
@@ -33,9 +36,6 @@ from perdure import (
     WorkflowLayerStartedEvent,
     WorkflowStartedEvent,
 )
-from perdure.agents.conversation.message import Message
-from perdure.errors import InvalidDefinition
-from perdure.storages import FileCheckpointStorage
 from perdure.testing import ScriptedAgent
 
 PUBLIC = {

@@ -14,6 +14,7 @@ from perdure import (
     FunctionalWorkflow,
     InMemoryCheckpointStorage,
     RunContext,
+    RunOptions,
     StepWrapper,
     WorkflowEvent,
     WorkflowRunState,
@@ -21,7 +22,6 @@ from perdure import (
     step,
     workflow,
 )
-from perdure.engine.run.request import RunOptions
 
 # ---------------------------------------------------------------- a harbour's log book
 
