@@ -1,4 +1,4 @@
-"""Promise 9: a data type may gain and lose fields between a save and a load."""
+"""A data type may gain and lose fields between a save and a load."""
 
 from __future__ import annotations
 

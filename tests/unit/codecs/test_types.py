@@ -1,4 +1,4 @@
-"""Promise 11: what a decoder may build, and what it may import."""
+"""What a decoder may build, and what it may import."""
 
 from __future__ import annotations
 
