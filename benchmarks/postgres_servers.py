@@ -14,8 +14,8 @@ from postgres_place import DATABASE, VALKEY
 
 sys.path.insert(0, str(ROOT))  # it uses the servers of the tests
 
-from tests.servers.postgres import PostgresServer, programs
-from tests.servers.valkey import ValkeyServer
+from tests.databases.postgres import PostgresServer, programs
+from tests.databases.valkey import ValkeyServer
 
 AS_SHIPPED = {"shared_buffers": "128MB", "wal_level": "replica", "max_wal_senders": "10", "io_method": "worker"}
 """Settings of a new installation, which a server for tests changes."""

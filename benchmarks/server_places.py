@@ -15,7 +15,7 @@ from pathlib import Path
 from peer import ROOT
 from postgres_place import DATABASE, VALKEY
 from postgres_servers import Servers
-from tests.servers.daemon import free_port
+from tests.databases.daemon import free_port
 
 HERE = ROOT / "benchmarks"
 PEER_ENVIRONMENT = ROOT / ".bench" / "agentflow"

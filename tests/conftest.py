@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.chance import SEED, SOAK
+from tests.databases.fixtures import postgres_dsn, postgres_place, postgres_server, valkey_server, valkey_url
 from tests.over_postgres import choose
 from tests.schemas import SCHEMAS
-from tests.servers.fixtures import postgres_dsn, postgres_place, postgres_server, valkey_server, valkey_url
 
 __all__ = ["SOAK", "postgres_dsn", "postgres_place", "postgres_server", "valkey_server", "valkey_url"]
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
-from tests.servers.fixtures import POSTGRES_URL
-from tests.servers.postgres import Databases, unique_name
-from tests.servers.sql import Sql
+from tests.databases.fixtures import POSTGRES_URL
+from tests.databases.postgres import Databases, unique_name
+from tests.databases.sql import Sql
 
 VARIABLE, FILE = "PERDURE_TESTS_SCHEMAS", ".perdure-tests-schemas"
 """Where other processes look: those that are started later, and those that were forked off before."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.servers.postgres import PostgresServer
-from tests.servers.proxy import Proxy
+from tests.databases.postgres import PostgresServer
+from tests.databases.proxy import Proxy
 
 
 @pytest.fixture(scope="package")

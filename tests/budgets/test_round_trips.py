@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.budgets.budgets import Asked, check_asked
 from tests.budgets.flows import steps
+from tests.databases.proxy import Proxy
 from tests.promises.stages import Stage, fan, ledger
-from tests.servers.proxy import Proxy
 
 from perdure.storages import PostgresCheckpointStorage
 from perdure.store import Store

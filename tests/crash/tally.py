@@ -19,8 +19,8 @@ from tests.crash.loss_windows import Window, measure
 from tests.crash.posting import PostTrials
 from tests.crash.trials import Tally, Trials
 from tests.crash.zygote import Zygote, zygote
+from tests.databases.postgres import PostgresServer
 from tests.schemas import SCHEMAS
-from tests.servers.postgres import PostgresServer
 
 from perdure.engine.run.request import RunOptions
 

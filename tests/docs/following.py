@@ -24,11 +24,11 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+from tests.databases.postgres import programs
+from tests.databases.sql import Sql
 from tests.e2e.command import COMMAND, environment
 from tests.e2e.recording import COLUMNS, COMMANDS, TIMES, Step, is_as_shown
 from tests.e2e.terminal import in_this_terminal
-from tests.servers.postgres import programs
-from tests.servers.sql import Sql
 
 FENCE = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,})(?P<language>\w*)[^\n]*\n(?P<code>.*?)^\1\2 *$", re.DOTALL | re.MULTILINE
@@ -74,7 +74,7 @@ def python_blocks(page: Path) -> list[Block]:
 
 
 class Server(Protocol):
-    """A running PostgreSQL, such as `tests.servers.postgres.Databases`."""
+    """A running PostgreSQL, such as `tests.databases.postgres.Databases`."""
 
     dsn: str
 

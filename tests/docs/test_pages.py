@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.databases.fixtures import POSTGRES_URL
+from tests.databases.postgres import Databases, PostgresServer
 from tests.docs.following import POSTGRES, VALKEY, Servers, blocks_of, follow, python_blocks, run_page
 from tests.e2e.command import needs_pseudo_terminals
-from tests.servers.fixtures import POSTGRES_URL
-from tests.servers.postgres import Databases, PostgresServer
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

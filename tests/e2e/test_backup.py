@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.databases.fixtures import POSTGRES_URL
+from tests.databases.postgres import Databases, PostgresServer, programs
 from tests.e2e.backed_up import THREADS, WHOLE, assert_complete, counting, resume_all, running_threads
 from tests.e2e.test_doctor_postgres import sql
-from tests.servers.fixtures import POSTGRES_URL
-from tests.servers.postgres import Databases, PostgresServer, programs
 
 from perdure import AesGcm, MissingKey, PostgresCheckpointStorage, ThreadBusy, ThreadConflict
 

@@ -10,13 +10,13 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+from tests.databases.pooler import Pooler
+from tests.databases.postgres import Databases, unique_name
+from tests.databases.sql import Sql
+from tests.databases.valkey import ValkeyServer
 from tests.e2e.conftest import Call, CallJson
 from tests.e2e.test_doctor import finding_of, marks
 from tests.e2e.threads import ask
-from tests.servers.pooler import Pooler
-from tests.servers.postgres import Databases, unique_name
-from tests.servers.sql import Sql
-from tests.servers.valkey import ValkeyServer
 
 CARELESS = {"settings"}
 """The checks that warn on a server for tests, which does not sync."""

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.databases.postgres import PostgresServer, programs
 from tests.e2e.conftest import Call, CallJson
 from tests.e2e.test_doctor import finding_of, marks
 from tests.e2e.test_doctor_postgres import password_of, sql
 from tests.e2e.threads import ask
-from tests.servers.postgres import PostgresServer, programs
 
 from perdure.stores.postgres import database as postgres_database
 

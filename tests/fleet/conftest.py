@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from tests.chance import draw_seed
 from tests.crash.zygote import Zygote
+from tests.databases.fixtures import postgres_dsn, postgres_place, postgres_server
 from tests.fleet.harbour import harbour as started_harbour
-from tests.servers.fixtures import postgres_dsn, postgres_place, postgres_server
 
 __all__ = ["harbour", "postgres_dsn", "postgres_place", "postgres_server", "seed"]
 

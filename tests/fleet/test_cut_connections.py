@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from tests.chance import SOAK
-from tests.servers.fixtures import Place
-from tests.servers.proxy import Counts, Instant, Proxy
+from tests.databases.fixtures import Place
+from tests.databases.proxy import Counts, Instant, Proxy
 
 from perdure.store import Store
 from perdure.stores.postgres.store import PostgresStore

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from tests.chance import SOAK
 from tests.crash.zygote import Zygote
+from tests.databases.fixtures import Place
+from tests.databases.postgres import PostgresServer
+from tests.databases.reaper import family
 from tests.fleet.test_racing import check_histories, race
-from tests.servers.fixtures import Place
-from tests.servers.postgres import PostgresServer
-from tests.servers.reaper import family
 
 from perdure.stores.postgres.store import PostgresStore
 from perdure.testing.conformance.threads import own

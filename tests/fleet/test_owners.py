@@ -7,8 +7,8 @@ import asyncio
 import asyncpg
 import pytest
 from tests.crash.zygote import Zygote
+from tests.databases.fixtures import Place
 from tests.fleet.stopping import Stop, let_time_pass
-from tests.servers.fixtures import Place
 
 from perdure.errors import ThreadConflict
 from perdure.stores.postgres.store import PostgresStore

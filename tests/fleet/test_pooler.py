@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, Never
 
 import pytest
-from tests.servers.fixtures import Place
-from tests.servers.pooler import Pooler
+from tests.databases.fixtures import Place
+from tests.databases.pooler import Pooler
 
 from perdure import (
     Executor,

@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import pytest
 from tests.chance import SOAK
 from tests.crash.zygote import Zygote
+from tests.databases.fixtures import Place
+from tests.databases.postgres import Databases
 from tests.fleet.acts import read_logs
 from tests.fleet.history import problems_of
 from tests.fleet.racing import Race
 from tests.fleet.working import Work, build
-from tests.servers.fixtures import Place
-from tests.servers.postgres import Databases
 
 from perdure import PostgresCheckpointStorage, WorkflowRunState
 from perdure.stores.postgres.store import PostgresStore

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.chance import SOAK
 from tests.crash.zygote import Zygote
+from tests.databases.fixtures import Place
+from tests.databases.postgres import Databases
 from tests.fleet.preparing import Prepare
-from tests.servers.fixtures import Place
-from tests.servers.postgres import Databases
 
 from perdure.errors import NewerFormat, StorageFailed
 from perdure.stores.postgres.schema import VERSION

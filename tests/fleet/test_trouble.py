@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from tests.servers.proxy import Instant, Proxy
+from tests.databases.proxy import Instant, Proxy
 
 from perdure.errors import PoolExhausted, StoreUnavailable, ThreadConflict
 from perdure.records import Commit

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from tests.conftest import SOAK
+from tests.databases.fixtures import Place
+from tests.databases.proxy import Instant, Proxy
 from tests.postgres.forcing import Forced
-from tests.servers.fixtures import Place
-from tests.servers.proxy import Instant, Proxy
 
 from perdure.errors import CheckpointNotFound, StoreUnavailable, ThreadBusy, ThreadConflict, ThreadNotFound
 from perdure.records import JournalEntry, Lease

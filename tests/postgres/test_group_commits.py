@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.databases.fixtures import Place
+from tests.databases.proxy import Instant, Proxy
 from tests.postgres.forcing import Forced
-from tests.servers.fixtures import Place
-from tests.servers.proxy import Instant, Proxy
 
 from perdure.errors import ThreadConflict
 from perdure.stores.postgres.store import PostgresStore

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.conftest import SOAK
+from tests.databases.fixtures import Place
+from tests.databases.postgres import Databases
+from tests.databases.proxy import Instant, Proxy
 from tests.postgres.at_once import AtOnce
 from tests.postgres.forcing import Forced
-from tests.servers.fixtures import Place
-from tests.servers.postgres import Databases
-from tests.servers.proxy import Instant, Proxy
 
 from perdure.errors import CheckpointNotFound, CursorExpired, DamagedCheckpoint, ThreadBusy
 from perdure.records import JournalEntry

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.databases.fixtures import Place
 from tests.postgres.forcing import Forced
-from tests.servers.fixtures import Place
 
 from perdure.records import CheckpointInfo, Commit, Lease, ThreadHeader
 from perdure.stores.postgres.store import PostgresStore

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.databases.postgres import PostgresServer
 from tests.promises.processes import STORAGES, Place
 from tests.promises.stages import Again, with_a_new_object, with_the_same_object
 from tests.schemas import SCHEMAS
-from tests.servers.postgres import PostgresServer
 from tests.six_methods import SixMethods
 
 from perdure.checkpoints.storage import StoreCheckpointStorage

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 from hypothesis import given, settings, strategies as st
 from tests.chance import SOAK
-from tests.unit.orchestrations.agent_workflow.making_schema import make_schema
+from tests.unit.agent_workflow.making_schema import make_schema
 
 from perdure.agent_workflow import condition, definition
 from perdure.agent_workflow.builder.node import AgentNodeOptions

@@ -17,8 +17,8 @@ from typing import Any, Self, TypeVar
 import httpx
 import psutil  # type: ignore[import-untyped]  # it has no types
 from click.testing import CliRunner
+from tests.databases.daemon import free_port
 from tests.server.zygote import ZYGOTE
-from tests.servers.daemon import free_port
 
 from perdure.cli.commands.init import init
 

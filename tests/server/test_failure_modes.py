@@ -9,11 +9,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from tests.databases.fixtures import Place
+from tests.databases.proxy import Proxy
 from tests.e2e.command import perdure
 from tests.server.serving import Server, eventually, project
 from tests.server.steps import FOLLOW_UP, INVOKE, THREADS, answer, assert_is_kept, assert_remembers, typed
-from tests.servers.fixtures import Place
-from tests.servers.proxy import Proxy
 
 HELLO = {"role": "user", "content": "hello"}
 DEVELOPMENT = """from perdure.checkpointers import InMemoryCheckpointer

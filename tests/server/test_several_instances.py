@@ -10,11 +10,11 @@ from types import ModuleType
 
 import httpx
 import pytest
+from tests.databases.postgres import Databases
+from tests.databases.valkey import ValkeyServer
 from tests.server.flows import WORDS
 from tests.server.frames import following, log_of, until_rest
 from tests.server.serving import Server, done, eventually, flows_project, turn
-from tests.servers.postgres import Databases
-from tests.servers.valkey import ValkeyServer
 
 from perdure.server import ServerApp, create_app, service as service_module
 

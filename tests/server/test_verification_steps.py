@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.chance import draw_seed
+from tests.databases.fixtures import Place
 from tests.server.serving import Server, project
 from tests.server.steps import FOLLOW_UP, INVOKE, MESSAGES, answer, assert_is_kept, assert_remembers, drawn_name, typed
-from tests.servers.fixtures import Place
 
 
 @pytest.fixture

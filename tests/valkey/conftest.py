@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.servers.fixtures import postgres_dsn, postgres_place, postgres_server, valkey_server, valkey_url
-from tests.servers.valkey import ValkeyServer
+from tests.databases.fixtures import postgres_dsn, postgres_place, postgres_server, valkey_server, valkey_url
+from tests.databases.valkey import ValkeyServer
 from tests.valkey.others import Others
 from tests.valkey.places import Place
 

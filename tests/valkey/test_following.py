@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from tests.servers.valkey import ValkeyServer
+from tests.databases.valkey import ValkeyServer
 from tests.valkey.acts import talk
 from tests.valkey.others import SECONDS, Others, Pipe
 from tests.valkey.places import Place

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 import pytest
-from tests.servers.proxy import Proxy
-from tests.servers.valkey import ValkeyServer
+from tests.databases.proxy import Proxy
+from tests.databases.valkey import ValkeyServer
 from tests.valkey.acts import talk
 from tests.valkey.others import SECONDS, Others
 from tests.valkey.places import Place

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from tests.servers.valkey import ValkeyServer
+from tests.databases.valkey import ValkeyServer
 from tests.turns import turns
 from tests.valkey.acts import talking
 from tests.valkey.others import SECONDS

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers.valkey import ValkeyServer
+from tests.databases.valkey import ValkeyServer
 from tests.turns import turns
 from tests.valkey.acts import talking
 from tests.valkey.others import SECONDS

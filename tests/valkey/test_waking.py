@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests.servers.valkey import ValkeyServer
+from tests.databases.valkey import ValkeyServer
 from tests.turns import turns
 from tests.valkey.acts import hold, talking
 from tests.valkey.others import SECONDS, Others

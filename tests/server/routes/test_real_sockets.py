@@ -12,10 +12,10 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.databases.daemon import free_port
 from tests.server.routes.calling import HERE, called, is_done, texts, turn
 from tests.server.routes.flows import open_gate
 from tests.server.serving import Server, eventually
-from tests.servers.daemon import free_port
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 from tests.counting import without_waiting
-from tests.servers.valkey import ValkeyServer
+from tests.databases.valkey import ValkeyServer
 
 from perdure.server import rate_limit as valkey
 from perdure.server.rate_limit import ValkeyLimiter
