@@ -1,4 +1,4 @@
-"""Workflows of agents as APP: a document, a definition that a store keeps, or an object of Python."""
+"""Workflows as APP: a document, a stored definition, or an object of Python."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def is_document(app: str) -> bool:
 
 
 def read_document(app: str) -> AgentWorkflow:
-    """The builder that a file describes. What it names can be imported from its folder. Raises Mistake if there is no
-    such file, and InvalidDefinition, with the file and the place, for what is wrong in it."""
+    """The builder that a file describes. Modules that it names are imported from its folder. Raises Mistake for a
+    missing file, and InvalidDefinition, with file and place, for an error in it."""
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
     path = Path(app)
@@ -49,8 +49,8 @@ def read_document(app: str) -> AgentWorkflow:
 
 
 def load_stored_document(app: str, store: str | None, thread_id: str | None = None) -> AgentWorkflow:
-    """The builder of a definition in the store, `NAME` or `NAME@VERSION`; of a thread that there is, the version that
-    it was begun with. Raises UsageError where there is none."""
+    """The builder of a definition in the store, `NAME` or `NAME@VERSION`; of an existing thread, the version that it
+    began with. Raises UsageError for an unknown name."""
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
     from perdure.agent_workflow.store import DefinitionStore, find_stored_number
 
@@ -101,8 +101,8 @@ def find_agent_workflow(value: Any) -> AgentWorkflow | None:
 
 
 def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) -> AgentWorkflowInstance:
-    """With its executions in this storage. Raises InvalidDefinition, with what was named on the command line, and
-    Mistake for whatever else goes wrong while it is built."""
+    """With its executions in this storage. Raises InvalidDefinition, with the name on the command line, and Mistake
+    for any other error while it is built."""
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
     builder = AgentWorkflow(dataclasses.replace(workflow._draft))  # what the module has stays as it is
@@ -135,7 +135,7 @@ KINDS = (Workflow, FunctionalWorkflow, WorkflowBuilder)
 
 def load_app(app: str, store: str | None = None, thread_id: str | None = None) -> Workflow | AgentWorkflow:
     """A Workflow, a function workflow, a builder, or a function without parameters that returns one of these; for a
-    workflow of agents its builder. Of a stored definition it is the version that the thread was begun with.
+    workflow of agents its builder. Of a stored definition it is the version that the thread began with.
 
     The current folder can be imported from, and a document's own. Raises UsageError for another form of name, and
     Mistake or InvalidDefinition for what it names.

@@ -1,4 +1,4 @@
-"""What `perdure doctor` finds in a report about a store. Facts come from the stores, judgements from here."""
+"""The findings of `perdure doctor` about a store. Stores report facts; this module judges them."""
 
 from __future__ import annotations
 

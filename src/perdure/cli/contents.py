@@ -74,7 +74,7 @@ def question_tree(event: WorkflowEvent) -> dict[str, Any]:
 
 
 def expectation_tree(event: WorkflowEvent) -> dict[str, Any]:
-    """What a request asks, and for a value of what type. It has a default only if it has terms with one."""
+    """The question of a request, and the type of its answer; a default only if its terms have one."""
     asked = {"expects": to_line(event.response_type), "question": to_tree(event.data)}
     has_default = event.terms is not None and event.terms.default is not ...
     return {**asked, "default": to_tree(event.terms.default)} if event.terms and has_default else asked
@@ -129,7 +129,7 @@ def print_title(text: str) -> None:
 
 
 def print_facts(facts: dict[str, str]) -> None:
-    """Names and what they are, those that are nothing left out."""
+    """Names and values, without empty values."""
     width = max(map(len, facts))
     for name, value in facts.items():
         if value:
@@ -155,7 +155,7 @@ def print_contents(checkpoint: WorkflowCheckpoint) -> None:
 
 
 def print_depths(checkpoint: WorkflowCheckpoint) -> None:
-    """What executors keep for themselves, and what is in sub-workflows."""
+    """Private state of executors, and the state of sub-workflows."""
     _print_memory("kept by executors", checkpoint.executors)
     for path, child in _iter_children(checkpoint):
         _print_values(f"state of the sub-workflow in {path}", child.state)

@@ -1,4 +1,4 @@
-"""What went wrong, in the words of the command line: one sentence, what to do, no stack trace."""
+"""Errors in the words of the command line: one sentence, what to do, no stack trace."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def thread_missing(thread_id: str, thread_ids: list[str]) -> Mistake:
 
 
 def user_code_failed(what: str, error: BaseException) -> Mistake:
-    """What a user's own module did, with the place in it."""
+    """The error of a user's own module, with its place."""
     places = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_HERE)]
     where = f" ({places[-1].filename}, line {places[-1].lineno})" if places else ""
     return Mistake(f"{what} failed: {explain(error)}{where}")

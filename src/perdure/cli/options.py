@@ -1,4 +1,4 @@
-"""What commands are given: a store, a thread, a checkpoint, and whether it is meant."""
+"""Arguments that several commands take: a store, a thread, a checkpoint, and a confirmation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ takeover_option = click.option(
 
 
 def load_keys() -> AesGcm | None:
-    """Those of the environment, which every command uses. Raises UsageError for what is none."""
+    """The keys in the environment, which every command uses. Raises UsageError for an invalid key."""
     from perdure.storages import keys_in_environment
 
     try:
@@ -76,10 +76,10 @@ def find_store(
     named: str = "--store",
     with_keys: bool = True,
 ) -> Any:
-    """The storage of a command: the one that was named, the workflow's `own`, or the file of the default name.
+    """The storage of a command: the named one, the workflow's `own`, or the file of the default name.
 
-    Raises UsageError for a URL that names none, and Mistake where there is none and none may be made, or it cannot be
-    reached. `named`: what the URL was given as. `with_keys`: it is encrypted if there are keys in the environment.
+    Raises UsageError for a URL that names no store. Raises Mistake for a store that cannot be reached, or does not
+    exist and may not be created. `named`: the argument with the URL. `with_keys`: encrypt with the environment's keys.
     """
     if store is None and isinstance(own, StoreCheckpointStorage) and not _is_in_memory(own):
         return own
@@ -100,7 +100,7 @@ def find_store(
 
 
 def open_named_store(url: str, named: str, *, encryption: AesGcm | None = None) -> StoreCheckpointStorage:
-    """The storage that a URL names; nothing of it is opened yet. Raises UsageError."""
+    """The storage that a URL names, not opened yet. Raises UsageError."""
     redis_url = os.environ.get(REDIS_VARIABLE) or None
     try:
         storage = open_store(url, encryption=encryption, redis_url=redis_url if is_postgres(url) else None)
@@ -113,8 +113,8 @@ def open_named_store(url: str, named: str, *, encryption: AesGcm | None = None) 
 
 
 def _check_postgres(url: str, *, may_be_new: bool) -> None:
-    """Whether it can be reached, and is there: a storage would make it, and wait for a server that is away. Raises
-    Mistake."""
+    """Raises Mistake unless the server answers and has the schema: a storage would create it, and wait for a server
+    that does not answer."""
     from perdure.stores.postgres.health import inspect_schema
     from perdure.stores.postgres.urls import Unreachable
 
@@ -142,7 +142,7 @@ def _is_in_memory(storage: StoreCheckpointStorage) -> bool:
 
 @asynccontextmanager
 async def source_store(store: str, named: str) -> AsyncIterator[StoreCheckpointStorage]:
-    """The storage that threads are copied from, open: encrypted or not, as it is found."""
+    """The open storage that threads are copied from, with the keys that it needs."""
     from perdure.checkpoints.access import is_encrypted
 
     async with find_store(store, named=named, with_keys=False) as storage:
@@ -156,7 +156,7 @@ async def source_store(store: str, named: str) -> AsyncIterator[StoreCheckpointS
 def work_in(
     store: str | None, work: Callable[[StoreCheckpointStorage], Awaitable[Result]], *, may_be_new: bool = False
 ) -> Result:
-    """What the work returns. The storage is open meanwhile."""
+    """The result of the work, which gets the open storage."""
 
     async def run() -> Result:
         async with find_store(store, may_be_new=may_be_new) as storage:
@@ -166,7 +166,7 @@ def work_in(
 
 
 def store_command(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """A command whose whole work is done in one existing store: that of `--store`, or of an argument `url`."""
+    """A command that works in one existing store: that of `--store`, or of an argument `url`."""
 
     @json_option
     @store_option
@@ -187,7 +187,7 @@ async def find_thread(storage: StoreCheckpointStorage, thread_id: str) -> Thread
 
 @dataclass(frozen=True)
 class StoreLocation:
-    """What was named on the command line, so that other commands can be given that name the same."""
+    """The names on the command line, for the commands that a message suggests."""
 
     app: str
     thread_id: str
@@ -229,11 +229,11 @@ class StoreLocation:
 
 
 MOST = 200
-"""Ids that completion looks at, the newest: a user waits at the keyboard."""
+"""The newest ids, which completion reads: a user waits at the keyboard."""
 
 
 def _completion(read: Callable[[Any, click.Context], Awaitable[list[CompletionItem]]]) -> Callable[..., Any]:
-    """Completes with what `read` finds in the store; with nothing where there is none."""
+    """Completes with the ids that `read` returns from the store; with none where no store exists."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         # While the value of an option is completed, click knows of no other option.
@@ -277,7 +277,7 @@ thread_argument = click.argument("thread_id", metavar="THREAD", shell_complete=c
 
 
 MAX_LISTED = 5
-"""How many checkpoints are named where several are meant."""
+"""How many checkpoints an error about an ambiguous id lists."""
 
 
 def checkpoint_argument(
@@ -287,15 +287,15 @@ def checkpoint_argument(
 
 
 async def find_checkpoint(storage: StoreCheckpointStorage, named: str) -> CheckpointInfo:
-    """The checkpoint that is named; a thread's id names its newest one. Raises Mistake if there is none, or if several
-    begin like that."""
+    """The named checkpoint; a thread's id names its newest one. Raises Mistake if none exists, or if several ids begin
+    like that."""
     return (
         await _find_exact(storage, named) or await _find_head(storage, named) or await _find_by_prefix(storage, named)
     )
 
 
 async def find_checkpoint_of(storage: StoreCheckpointStorage, thread: ThreadInfo, named: str) -> CheckpointInfo:
-    """The checkpoint of this thread that is named. Raises Mistake if there is none, or it belongs to another thread."""
+    """The named checkpoint of this thread. Raises Mistake if none exists, or it belongs to another thread."""
     checkpoint = await _find_exact(storage, named) or await _find_by_prefix(storage, named, thread.thread_id)
     if checkpoint.thread_id != thread.thread_id:
         raise Mistake(
@@ -349,7 +349,7 @@ async def _find_by_prefix(storage: StoreCheckpointStorage, named: str, thread_id
 def confirm(question: str, *, yes: bool) -> None:
     """Returns after a yes. Raises UsageError without a terminal, and Mistake if the answer is no.
 
-    The question goes to stderr: stdout is for what the command has to say.
+    The question goes to stderr: stdout is for the output of the command.
     """
     if yes:
         return

@@ -1,4 +1,4 @@
-"""A run, or an execution, as lines on the screen or JSON: what happens, where it rests, how to continue."""
+"""A run, or an execution, as lines on the screen or JSON: its events, its end, how to continue."""
 
 from __future__ import annotations
 
@@ -87,19 +87,19 @@ class Progress(ABC, Generic[Result]):
     def __init__(self, place: StoreLocation, *, is_quiet: bool = False) -> None:
         self._place = place
         self.is_quiet = is_quiet
-        """Whether it only listens: what is printed is for machines."""
+        """Whether it prints no events: the output is for machines."""
         self.has_started = False
         self.failed_at: str | None = None
         """The executor or node that failed, once one has."""
         self._speaker: str | None = None
-        """The agent whose words stand in the line that is not ended yet."""
+        """The agent whose words are in the unfinished line."""
 
     @abstractmethod
     def print_event(self, event: Any) -> None: ...
 
     @abstractmethod
     def print_result(self, result: Result) -> None:
-        """Where the thread stands when its run has ended. Raises Mistake if it failed."""
+        """Prints the state of the thread when its run has ended. Raises Mistake if it failed."""
 
     def begin(self) -> bool:
         """Prints the thread. Returns whether it is the first call."""
@@ -109,7 +109,7 @@ class Progress(ABC, Generic[Result]):
         return is_first
 
     def _print_update(self, event: WorkflowEvent) -> bool:
-        """What an agent says, word by word: a line for each who speaks. Whether the event was such words."""
+        """Prints the words of an agent, a line for each agent. Returns whether the event holds words."""
         if not isinstance(event.data, AgentResponseUpdate):
             return False
         speaker, text = str(event.executor_id), make_printable(event.data.text)
@@ -179,7 +179,7 @@ _PRINTERS: dict[str, Callable[[WorkflowEvent], None]] = {
 
 
 def _rest_tree(result: WorkflowRunResult) -> dict[str, Any]:
-    """Where the thread stands when its run has ended, for machines."""
+    """The state of the thread when its run has ended, for machines."""
     return {
         "thread_id": result.thread_id,
         "run_id": result.run_id,
@@ -191,7 +191,7 @@ def _rest_tree(result: WorkflowRunResult) -> dict[str, Any]:
 
 
 def _print_rest(result: WorkflowRunResult, place: StoreLocation) -> None:
-    """Where the thread stands when its run has ended: who is asked what, and how to answer."""
+    """The state of the thread when its run has ended: pending requests, and how to answer them."""
     pending = result.get_request_info_events()
     if not pending:
         state = result.get_final_state()
@@ -349,7 +349,7 @@ def _request_tree(request: events.WorkflowApprovalRequestedEvent) -> dict[str, A
 
 
 def _print_result(result: WorkflowResult, place: StoreLocation) -> None:
-    """What it came to, or who is asked what and how to answer."""
+    """The result, or the pending requests and how to answer them."""
     if result.final_answer is not None:
         first, *more = to_lines(result.final_answer)
         click.secho(f"answer: {first}", fg="green")

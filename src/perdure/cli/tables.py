@@ -1,4 +1,4 @@
-"""What commands print: tables that fit the terminal, plain columns anywhere else, JSON for machines, amounts."""
+"""The output of commands: tables that fit the terminal, plain columns anywhere else, JSON for machines, amounts."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ TEXT = 24
 
 
 def print_table(headers: Sequence[str], rows: Rows) -> None:
-    """In a terminal it fits the width, whatever is in it: the last column is folded, or each row becomes some lines.
+    """In a terminal the table fits the width: the last column is folded, or each row becomes several lines.
 
-    Into a file or a pipe each row is one line, whatever its length.
+    In a file or a pipe each row is one line of any length.
     """
     cleaned = [[" ".join(make_printable(cell).split()) for cell in row] for row in rows]
     if not sys.stdout.isatty():
@@ -88,7 +88,7 @@ def print_folded(text: str, indent: int = 0, **style: Any) -> None:
 
 
 def fold(text: str, indent: int) -> str:
-    """The text as lines of a terminal, those after the first moved in; one line where there is no terminal."""
+    """The text as lines of a terminal, indented after the first; without a terminal one line."""
     if not sys.stdout.isatty():
         return text
     width = shutil.get_terminal_size().columns
@@ -141,8 +141,8 @@ STATUS_WORDS = {
 
 
 def thread_status(thread: ThreadInfo) -> str:
-    """running: a run owns it. interrupted: none does, and its last run did not come to its end. Otherwise how the last
-    run ended: idle (nothing is due or asked), waiting (for answers), failed, cancelled."""
+    """running: a run owns it. interrupted: no run owns it, and the last run did not end. Otherwise how the last run
+    ended: idle (nothing is due or asked), waiting (for answers), failed, cancelled."""
     if thread.run_id is not None:
         return "running"
     return STATUS_WORDS.get(WorkflowRunState(thread.status), "interrupted") if thread.status else "new"
@@ -181,7 +181,7 @@ def format_size(count: int) -> str:
 
 
 ReportProgress = Callable[..., None]
-"""Called with the amount that is done, with the whole amount, and with whatever else is known."""
+"""Called with the amount that is done, the whole amount, and further details."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Values as people and machines read them: whatever is stored, of whatever type, without the code that made it."""
+"""Stored values of any type as people and machines read them, without the code that made them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def to_line(value: Any) -> str:
 
 
 def tree_to_line(tree: Any) -> str:
-    """A stored value in one line; a text with quotes. Of perdure's own records only the fields that say something."""
+    """A stored value in one line; a text with quotes. Of perdure's own records only the fields that are set."""
     return make_printable(_short(_drop_empty_fields(tree)))
 
 
@@ -130,7 +130,7 @@ def to_lines(value: Any) -> list[str]:
 
 
 def to_full_lines(value: Any) -> list[str]:
-    """The value over as many lines as it takes, nothing of it cut off."""
+    """The whole value, over any number of lines."""
     return [make_printable(line) for line in _lines(to_tree(value), is_inner=False)]
 
 

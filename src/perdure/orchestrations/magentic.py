@@ -52,12 +52,12 @@ class MagenticProgressLedger(JsonStruct, frozen=True):
 # follows from it. The model reads the docstrings below.
 
 
-class _BoolAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class BoolAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     answer: bool
 
 
-class _TextAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class TextAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     answer: str | None = None
     """None if nothing is left to do."""
@@ -66,11 +66,11 @@ class _TextAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class ProgressAnswer(msgspec.Struct, frozen=True):
     """The state of the work, and the next speaker."""
 
-    is_request_satisfied: _BoolAnswer
-    is_in_loop: _BoolAnswer
-    is_progress_being_made: _BoolAnswer
-    next_speaker: _TextAnswer
-    instruction_or_question: _TextAnswer
+    is_request_satisfied: BoolAnswer
+    is_in_loop: BoolAnswer
+    is_progress_being_made: BoolAnswer
+    next_speaker: TextAnswer
+    instruction_or_question: TextAnswer
 
     def ledger(self) -> MagenticProgressLedger:
         parts = {name: getattr(self, name) for name in self.__struct_fields__}

@@ -165,7 +165,7 @@ def choose_prompt(name: str, prompt: str | None) -> str:
     return prompt
 
 
-class _Unusable(ValueError):
+class UnusableAnswer(ValueError):
     """An unusable answer; `ledger` is its content, if it is a ledger."""
 
     def __init__(self, problem: str, ledger: MagenticProgressLedger | None = None) -> None:
@@ -230,7 +230,7 @@ class StandardMagenticManager(MagenticManagerBase):
             ledger = value_in(response, ProgressAnswer).ledger()
             speaker = str(ledger.next_speaker.answer)
             if not ledger.is_request_satisfied.answer and speaker not in names:
-                raise _Unusable(f"{speaker!r} is not on the team. Choose one of: {', '.join(names)}", ledger)
+                raise UnusableAnswer(f"{speaker!r} is not on the team. Choose one of: {', '.join(names)}", ledger)
             return ledger
 
         conversation = [*magentic_context.chat_history, prompt]
@@ -333,5 +333,5 @@ def _text(response: AgentResponse) -> Message:
     """The last message with text."""
     message = next((message for message in reversed(response.messages) if message.text.strip()), None)
     if message is None:
-        raise _Unusable("It has no text.")
+        raise UnusableAnswer("It has no text.")
     return message

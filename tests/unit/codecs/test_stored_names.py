@@ -99,7 +99,7 @@ def test_a_pinned_name_is_that_of_a_class() -> None:
     """Of a data type, or of an executor, which the graph's signature names."""
     for module in ("perdure.agents.pydantic.model", "perdure.server.threads.as_json"):  # all others are loaded by now
         importlib.import_module(module)
-    assert [name for name in sorted(PINNED) if not re.fullmatch(r"perdure:\w+", name)] == []
+    assert [name for name in sorted(PINNED) if not re.fullmatch(r"perdure:[A-Z]\w+", name)] == []
     classes = {
         stable_name(value)
         for name, loaded in list(sys.modules.items())

@@ -1,4 +1,4 @@
-"""`perdure state`, `diff`, `fork`, `rewind`, `pin` and `unpin`: what is in a checkpoint, and what is done with it."""
+"""`perdure state`, `diff`, `fork`, `rewind`, `pin` and `unpin`: show, compare and use checkpoints."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 async def state(storage: StoreCheckpointStorage, checkpoint: str, key: str | None, as_json: bool) -> None:
     """Show the content of CHECKPOINT: state, requests, outputs, and due deliveries.
 
-    CHECKPOINT is its id, the beginning of it, or a thread's id: its newest one then.
+    CHECKPOINT is an id, the beginning of an id, or a thread's id, which names its newest checkpoint.
     """
     info = await find_checkpoint(storage, checkpoint)
     contents = await storage.load(info)
@@ -110,10 +110,10 @@ COLOURS = {"added": "green", "removed": "red", "changed": "yellow"}
 @checkpoint_argument("after", "[B]", required=False)
 @store_command
 async def diff(storage: StoreCheckpointStorage, before: str, after: str | None, as_json: bool) -> None:
-    """Show what differs from checkpoint A to checkpoint B; of A alone, what it changed of the one before it.
+    """Show the differences from checkpoint A to checkpoint B. Without B, show what A changed.
 
-    Both are ids, the beginnings of ids, or ids of threads: their newest checkpoints then. They may be on different
-    branches, or of different threads.
+    Both are ids, the beginnings of ids, or ids of threads, which name their newest checkpoints. They may be on
+    different branches, or of different threads.
     """
     difference = await _compare(storage, before, after)
     if as_json:
@@ -178,10 +178,10 @@ async def fork(
     removed: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Begin a new thread with all that CHECKPOINT holds. Nothing is run, and the thread that it is of is not touched.
+    """Start a new thread with the content of CHECKPOINT. Nothing runs, and the thread of CHECKPOINT does not change.
 
-    A value that is set has to have the type of the one before it. It is JSON, and values of other types have the form
-    in which `perdure state CHECKPOINT --key KEY --json` shows them.
+    A value that is set must have the type of the present value. It is JSON; values of other types have the form that
+    `perdure state CHECKPOINT --key KEY --json` shows.
     """
     if thread_id == "":
         raise click.UsageError("--thread: an id has at least one character.")
@@ -232,7 +232,7 @@ def _parse_change(text_pair: str) -> tuple[str, Any]:
 def rewind(thread_id: str, checkpoint: str, takeover: bool, yes: bool, as_json: bool, store: str | None) -> None:
     """Rewind THREAD to CHECKPOINT, one of its own. Nothing runs.
 
-    What came after stays as a branch: `perdure show THREAD --branches`. A question that was answered after CHECKPOINT
+    Later checkpoints stay as a branch: `perdure show THREAD --branches`. A question that was answered after CHECKPOINT
     is asked again.
     """
 
@@ -276,7 +276,7 @@ def _busy(thread_id: str, run_id: str | None) -> Mistake:
 @checkpoint_argument("checkpoint")
 @store_command
 async def pin(storage: StoreCheckpointStorage, checkpoint: str, as_json: bool) -> None:
-    """Keep CHECKPOINT, whatever retention and `perdure prune` say. Pinning it again changes nothing."""
+    """Protect CHECKPOINT from retention and `perdure prune`. To pin it again changes nothing."""
     await _set_pin(storage, checkpoint, as_json=as_json, is_pinned=True)
 
 
@@ -284,7 +284,7 @@ async def pin(storage: StoreCheckpointStorage, checkpoint: str, as_json: bool) -
 @checkpoint_argument("checkpoint")
 @store_command
 async def unpin(storage: StoreCheckpointStorage, checkpoint: str, as_json: bool) -> None:
-    """Let CHECKPOINT go like any other, when retention or `perdure prune` say so."""
+    """Let retention and `perdure prune` remove CHECKPOINT again."""
     await _set_pin(storage, checkpoint, as_json=as_json, is_pinned=False)
 
 

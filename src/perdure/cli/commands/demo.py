@@ -77,7 +77,7 @@ async def main(*answer: str) -> None:
 
 @click.command(short_help="Kill and resume a workflow; nothing is lost.")
 def demo() -> None:
-    """See a workflow killed in the middle of its work, resumed, answered by you, and nothing repeated."""
+    """Kill a workflow in the middle of its work, resume it, and answer its question. It repeats nothing."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the folder goes then, too
     with TemporaryDirectory(prefix="perdure-demo-", ignore_cleanup_errors=True) as folder:
         story = Demo(folder)
@@ -98,7 +98,7 @@ def demo() -> None:
 
 
 def count_lost_and_repeated(work: dict[str, list[str]]) -> tuple[int, int]:
-    """How many steps never finished, and how often a step that had finished started again."""
+    """The number of steps that never finished, and of finished steps that started again."""
     lost = sum("finished" not in words for words in work.values())
     return lost, sum(" ".join(words).partition("finished")[2].count("started") for words in work.values())
 

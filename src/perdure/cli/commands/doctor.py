@@ -44,13 +44,13 @@ HEADERS = ("TABLE", "ROWS", "DEAD", "SIZE", "INDEXES", "HOT", "VACUUMED")
 def doctor(
     context: click.Context, url: str | None, config: str | None, redis_url: str | None, as_json: bool, store: str | None
 ) -> None:
-    """Look whether the store can be used, and at what it stands on: server, schema, rights, clock, locks, disk, sizes.
+    """Check whether the store works: server, schema, rights, clock, locks, disk, sizes.
 
-    STORE_URL says which store, as --store does. With --config, or without any of these in a folder with a
-    perdure.json, the project is looked at too: its configuration, what that names, who may come in, its storage.
+    STORE_URL names the store, as --store does. With --config, or without a store in a folder with a perdure.json, the
+    command also checks the project: its configuration, the objects that it names, access, its storage.
 
-    Nothing is made or changed, and nothing that is stored is read: `perdure verify` does that. The exit code is 1 if
-    something fails, and 0 with warnings.
+    The command creates and changes nothing, and reads no stored payload: `perdure verify` does. The exit code is 1 if
+    a check fails, and 0 with warnings.
     """
     if config is not None and (url or store) and context.get_parameter_source("store") != ENVIRONMENT:
         raise click.UsageError("--config names a project, which names its own store. Leave the store out.")
@@ -74,7 +74,7 @@ def doctor(
 
 
 class Examination(msgspec.Struct):
-    """What was found about a store or a project."""
+    """The findings about a store or a project."""
 
     place: str
     kind: str
@@ -145,7 +145,7 @@ def _is_project() -> bool:
 
 
 def examine_project(path: str | None, redis_url: str | None) -> Examination:
-    """Not within an event loop: it imports users' modules. A configuration that cannot be read is all that is found."""
+    """Not within an event loop: it imports users' modules. A configuration that cannot be read ends the check."""
     from perdure.server.config.files import read_config
     from perdure.server.config.schema import InvalidConfig
 
@@ -166,7 +166,7 @@ def examine_project(path: str | None, redis_url: str | None) -> Examination:
 
 
 def _check_project(config: ServerConfig, findings: list[Finding]) -> Any:
-    """Adds what is found beside the storage, which is returned: it is examined as any other is."""
+    """Add the findings about all but the storage. Returns the storage, to be examined like any other."""
     from perdure.server.factory import make_storage
     from perdure.server.registry import Project, Registry
 

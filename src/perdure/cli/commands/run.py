@@ -1,4 +1,4 @@
-"""`perdure run`, `resume` and `answer`: what runs a thread until it rests."""
+"""`perdure run`, `resume` and `answer`: run a thread until it ends or waits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from perdure.names import new_thread_id
 from perdure.workflows.workflow import Workflow
 
 INPUTS_OF_AGENTS = (str, dict)
-"""What every workflow of agents starts with."""
+"""The input types of every workflow of agents."""
 
 Prepare = Callable[[Any, Workflow], Awaitable[tuple[Any, RunOptions]]]
 """Gives the message and the options of a run from the storage, for this workflow. Raises Mistake."""
@@ -91,7 +91,7 @@ def run(
 
 
 def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json: bool) -> Any:
-    """What the start executor is given. Raises UsageError if it takes no such thing."""
+    """The input of the start executor. Raises UsageError if it does not accept it."""
     graph = workflow.graph if isinstance(workflow, Workflow) else None
     accepted = workflow.input_types if isinstance(workflow, Workflow) else list(INPUTS_OF_AGENTS)
     kinds = " or ".join(map(type_name, accepted))
@@ -174,8 +174,7 @@ def answer(
 ) -> None:
     """Answer REQUEST of THREAD with VALUE, and continue the workflow until it ends or waits.
 
-    VALUE is JSON, or text where the request expects text. It is checked against what the request expects before
-    anything is written.
+    VALUE is JSON, or text where the request expects text. The command checks it before it writes anything.
     """
     place = StoreLocation(app or "APP", thread_id, store, sessions)
     if app is None:
@@ -193,7 +192,7 @@ def answer(
 
 
 async def find_request(storage: Any, workflow: Workflow, thread_id: str, request_id: str) -> WorkflowEvent | None:
-    """The request as it stands in the thread's head; None if it is not pending there: the run then says why."""
+    """The request in the thread's head; None if it is not pending there: the run then reports why."""
     info = await find_thread(storage, thread_id)
     if info.checkpoint_id is None:
         return None
@@ -205,7 +204,7 @@ async def find_request(storage: Any, workflow: Workflow, thread_id: str, request
 
 
 def parse_answer(request: WorkflowEvent | None, value: str) -> Any:
-    """The value as what the request expects. Raises Mistake if it does not fit."""
+    """The value, converted to the type that the request expects. Raises Mistake if it does not fit."""
     if request is None or request.response_type is str:
         return value
     expected = request.response_type
@@ -234,8 +233,8 @@ def run_thread(
     may_be_new: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Run the thread until it rests, and print its events; as JSON only the result. Ends the process, with a sentence,
-    if it fails or is interrupted."""
+    """Run the thread until it ends or waits, and print its events; as JSON only the result. Ends the process, with a
+    sentence, if the run fails or is interrupted."""
     if isinstance(workflow, Workflow):
         if place.sessions is not None:
             raise click.UsageError(f"--sessions is for workflows of agents, and {place.app!r} is not one.")

@@ -73,7 +73,7 @@ config_option = click.option(
 
 @click.group(short_help="Create, list and revoke API keys.")
 def keys() -> None:
-    """API keys of a server whose `auth.method` is "api_key". Only hashes of them are kept.
+    """API keys of a server whose `auth.method` is "api_key". Only their hashes are stored.
 
     A running server applies each change with its next request.
     """
@@ -176,7 +176,7 @@ def revoke(key_id: str, config: str | None, as_json: bool) -> None:
 
 
 def _project(config: str | None) -> ServerConfig:
-    """The configuration that says where they are kept; the default where there is none yet. Raises InvalidConfig."""
+    """The configuration that names the file of keys, or the default configuration. Raises InvalidConfig."""
     environ = dict(os.environ)  # what its `env` file holds is for servers
     folder = Path(config or ".")
     if (

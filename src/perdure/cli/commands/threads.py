@@ -1,4 +1,4 @@
-"""`perdure threads`, `requests` and `show`: where threads stand, what they wait for, what happened last."""
+"""`perdure threads`, `requests` and `show`: the status of threads, their requests, and their last events."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def requests(storage: StoreCheckpointStorage, workflow: str | None, limit:
 
 
 async def _questions(storage: StoreCheckpointStorage, thread_id: str) -> tuple[dict[str, WorkflowEvent], str | None]:
-    """What is asked in one thread, or why that cannot be read: the others are listed all the same."""
+    """The requests of one thread, or why they cannot be read: the command still lists the others."""
     try:
         head = await storage.get_latest(thread_id=thread_id)
     except PerdureError as error:
@@ -158,7 +158,7 @@ ERROR_FIELDS = ("error_type", "message", "executor_id", "traceback")
 
 @dataclass
 class ThreadView:
-    """All that `show` knows of a thread."""
+    """What `show` prints of a thread."""
 
     thread: ThreadInfo
     checkpoints: list[CheckpointInfo]
@@ -166,7 +166,7 @@ class ThreadView:
     head: WorkflowCheckpoint | None = None
     events: list[WorkflowEvent] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """What could not be read. The rest is shown all the same."""
+    """Errors of parts that could not be read. `show` prints the rest."""
 
     @property
     def branches(self) -> Branches | None:
@@ -244,7 +244,7 @@ def _branch_tree(branch: Branch) -> dict[str, Any]:
 
 
 def _event_tree(event: WorkflowEvent) -> dict[str, Any]:
-    """What is set of it; the fields have the names of `WorkflowEvent`."""
+    """The fields that are set, under the names of `WorkflowEvent`."""
     details = event.details
     fields = {
         "seq": event.seq,

@@ -1,4 +1,4 @@
-"""`perdure export`, `import` and `transfer`: threads as files, and from store to store."""
+"""`perdure export`, `import` and `transfer`: threads as files, and copies between stores."""
 
 from __future__ import annotations
 

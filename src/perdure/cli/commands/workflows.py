@@ -1,4 +1,4 @@
-"""`perdure workflows`: definitions of workflows of agents that a store keeps."""
+"""`perdure workflows`: stored definitions of workflows of agents."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _tree(info: DefinitionInfo) -> dict[str, Any]:
 
 
 def _to_document(definition: StoredDefinition) -> str:
-    """As YAML, or as JSON where nothing can write that."""
+    """As YAML, or as JSON where the extra `yaml` is missing."""
     from perdure.agent_workflow.documents.text import to_yaml
 
     tree = tree_of(definition.config)
