@@ -37,11 +37,11 @@ quick: check ## check, unit tests, and the stores' contract on memory and SQLite
 check: $(READY) ## lint, formatting, types, import rules, typing tests
 	@$(MAKE) --no-print-directory -j 2 types rules
 
-types:
+types: ## one half of check: mypy and the typing tests
 	$(BIN)/mypy
 	$(PYTEST) -q tests/typing
 
-rules:
+rules: ## the other half: ruff, import rules, words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(PYTEST) -q tests/test_architecture.py tests/test_words.py

@@ -82,6 +82,15 @@ PLACES = {
 }
 """Folders that may import them on top: each is imported only by those who use such an agent."""
 
+LAYERS = {
+    "engine": ("tracing", "watch", "thread", "delivery", "run functions"),
+    "agent_workflow": (
+        *("condition", "definition", "documents", "events", "state", "store", "sessions", "conversations"),
+        *("execution", "as_tool", "instance", "builder"),
+    ),
+}
+"""The order inside a room: each part imports only those before it. Imports for type checkers do not count."""
+
 NEVER_ON_TOP = {"pydantic", "opentelemetry", "cryptography"}
 """Needed by rooms of the base install: functions there import them, when a user needs them."""
 
@@ -318,6 +327,20 @@ def _runtime_nodes(node: ast.AST) -> Iterator[ast.AST]:
         if not _is_for_type_checkers(child):
             yield child
             yield from _runtime_nodes(child)
+
+
+@pytest.mark.parametrize("room", LAYERS)
+def test_parts_of_a_room_import_only_the_parts_before_them(room: str) -> None:
+    level = {part: number for number, parts in enumerate(LAYERS[room]) for part in parts.split()}
+    wrong = []
+    for path in (SOURCE / room).rglob("*.py"):
+        here = path.relative_to(SOURCE / room).parts[0].removesuffix(".py")
+        for node in _runtime_nodes(tree_of(path)):
+            if isinstance(node, ast.ImportFrom) and here in level:
+                names = [f"{node.module}.{alias.name}.".split(".") for alias in node.names]
+                parts = {name[2] for name in names if name[:2] == ["perdure", room]} - {here}
+                wrong += [f"{relative(path)}: {part}" for part in parts if level[part] >= level[here]]
+    assert not wrong, wrong
 
 
 def lines_of_code(path: Path, node: Block) -> int:

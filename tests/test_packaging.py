@@ -68,6 +68,12 @@ def test_make_demo_installs_exactly_what_perdure_needs_and_what_builds_it() -> N
     assert set(named[1].replace("\\", " ").split()) == needed | {"colorama"}, "colorama: for Windows"
 
 
+def test_make_help_lists_every_command() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    commands = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[0].split()
+    assert set(commands) == set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
+
+
 # ---------------------------------------------------------------- what is in them
 
 
