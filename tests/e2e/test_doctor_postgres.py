@@ -143,7 +143,7 @@ def test_missing_rights_are_named_and_the_remedies_suffice(
         statement = remedy("schema")
         assert statement == f"An administrator runs: CREATE SCHEMA perdure AUTHORIZATION {role}"
         run = call("run", "office:titles", "x", store=low)
-        assert "this user may not make one. `perdure doctor` says what is missing." in run.stderr
+        assert "this user may not create one. `perdure doctor` shows what is missing." in run.stderr
         ask(call, "r-1", store=postgres_dsn)  # the administrator creates schema and tables instead
         statement = remedy("schema")
         administrator.execute(statement.removeprefix("Its owner runs: "))
@@ -236,7 +236,7 @@ def test_doctor_detects_a_pooler(call: Call, call_json: CallJson, postgres_dsn: 
         ask(call, "r-1", store=pooler.dsn)
         tree = call_json("doctor", pooler.dsn)
     assert tree["server"]["is_pooled"] is True
-    assert finding_of(tree, "pooler")["found"].startswith("there is one")
+    assert finding_of(tree, "pooler")["found"].startswith("yes")
     assert tree["contents"]["threads"] == 1
 
 
@@ -256,7 +256,7 @@ def test_valkey_is_reported_and_never_fails_the_check(call: Call, call_json: Cal
         valkey.pause()
         done = call("doctor", postgres_dsn, "--redis-url", valkey.url)
         assert marks(done)["valkey"] == "warn"
-        assert "it does not answer within 0.25 s. Nothing is lost" in done.stdout
+        assert "it does not answer within 0.25 s. Without it nothing is lost" in done.stdout
         valkey.resume()
     done = call("doctor", postgres_dsn, "--redis-url", "http://:s3cret@host")
     assert done.returncode == 2

@@ -59,7 +59,7 @@ def test_doctor_lists_standbys_of_a_primary_and_fails_on_a_standby(
         server.start()
         done = call("doctor", server.dsn)
         assert marks(done, 1)["server"] == "fail"
-        assert "a standby: it may only be read. Name the primary" in done.stdout
+        assert "a standby: it is read-only. Name the primary" in done.stdout
         assert marks(done, 1)["threads"] == "ok"
         assert password_of(server.dsn) not in done.stdout
         assert call("verify", server.dsn).stdout == "1 thread checked: no damage.\n"

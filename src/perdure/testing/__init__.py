@@ -1,4 +1,4 @@
-"""For the tests of those who use perdure, and for its own. Needs no pytest, and has fixtures for it (`plugin`).
+"""Tools for tests of users, and for those of perdure. Needs no pytest, and has fixtures for it (`plugin`).
 
 The names are imported when they are first used.
 """

@@ -12,7 +12,7 @@ from itertools import count
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 QUIET_TURNS = 64
-"""Turns of the event loop after which, a task that is still asleep counts as waiting."""
+"""After so many turns of the event loop a task that is still asleep counts as waiting."""
 
 
 class FakeClock:
@@ -43,9 +43,9 @@ class FakeClock:
         await alarm
 
     def advance(self, seconds: float) -> None:
-        """Move time on and wake every sleeper whose time has come, the earliest first.
+        """Advance the time, and wake every sleeper whose time has come, the earliest first.
 
-        They run when the test next awaits, and then see the new time; one that goes back to sleep counts from it.
+        They run when the test next awaits, and then see the new time. A sleeper that sleeps again counts from it.
         """
         if seconds < 0:
             raise ValueError(f"Time does not go back: advance({seconds:g}).")
@@ -61,14 +61,14 @@ class FakeClock:
         return sum(not alarm.done() for _, _, alarm in self._alarms)
 
     async def wait_for_sleepers(self, number: int = 1) -> None:
-        """Return once at least `number` are asleep: the moment to `advance`, without guessing how long to wait."""
+        """Return once at least `number` tasks are asleep: the moment to `advance`."""
         if self.sleepers < number:
             watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._watchers.append((number, watcher))
             await watcher
 
     def advance_to_next(self) -> None:
-        """Move time on to where the first sleeper wakes. Does nothing without a sleeper."""
+        """Advance the time to the moment when the first sleeper wakes. Does nothing without a sleeper."""
         asleep = [time for time, _, alarm in self._alarms if not alarm.done()]
         if asleep:
             self.advance(max(0.0, min(asleep) - self._elapsed))

@@ -1,6 +1,6 @@
 """assert_survives_crash: a run that is cut off at every write of its storage, and resumed each time.
 
-A workflow is taken to its end, whatever happened before, and what it came to is compared with another time.
+Each resumed run continues to the end of the workflow. Its result must equal that of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from perdure.workflows.workflow import Workflow
 
 POINTS: tuple[Point, ...] = ("commit", "journal")
 MOMENTS: tuple[When, ...] = ("before", "after")
-"""Where an undisturbed run is interrupted: before and after each write of these kinds."""
+"""The writes before and after which an undisturbed run is interrupted."""
 
 THREAD = "survivor"
 """The same in every trial, so that ids and idempotency keys are comparable; each trial has a storage of its own."""
 
 MakeWorkflow: TypeAlias = "Callable[[Any], Workflow] | FunctionalWorkflow[Any, Any]"
-"""Makes a new workflow object over a storage. A function workflow does that itself: `flow`, or `flow.build`."""
+"""Makes a new workflow object over a storage. For a function workflow pass `flow`, or `flow.build`."""
 
 Answers: TypeAlias = "Mapping[Any, Any] | Callable[[WorkflowEvent], Any]"
 """Answers by request id or by question; or a function of the `request_info` event."""
 
 _COMPARED = ("executor_id", "state", "executors", "buffers")
-"""Parts of the last checkpoint that must be the same; the others hold ids and times, or are seen at rest."""
+"""Parts of the last checkpoint that must be equal; the others hold ids and times, or are compared at each rest."""
 
 
 @dataclass(frozen=True)
 class Survival:
-    """What an assertion that holds has tried."""
+    """The trials of an assertion that holds."""
 
     points: tuple[str, ...]
     """Where the run was interrupted and reached the same end, such as `after commit 3`."""
     seed: int | None = None
-    """Of the moments that were left to chance."""
+    """The seed of the random moments."""
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,9 @@ def _calls(result: WorkflowRunResult) -> Iterator[Doing]:
 
 
 def problems(calm: Ending, resumed: Ending, recorded: Counter[Doing] | None) -> list[str]:
-    """What is wrong with a run that was interrupted and resumed, in sentences; nothing if it survived.
+    """The differences of a run that was interrupted and resumed, in sentences; none if it survived.
 
-    `recorded` is what the storage had when it was interrupted; None where the storage keeps no record.
+    `recorded`: the records in the storage at the interruption; None where the storage keeps no records.
     """
     at_rest = differences(calm.rests[-len(resumed.rests) :], resumed.rests, "at rest")
     sentences = [
@@ -196,10 +196,11 @@ async def assert_survives_crash(
 
     Asserts that the resumed run ends as the undisturbed one, with the same outputs, questions and state, and that no
     executor or step ran again whose end was recorded. `make_workflow(storage)` makes a new workflow object, as a
-    restarted process would; `storage()` an empty storage, in memory by default. `answers` are given to
-    whatever the workflow asks. A `clock` that the workflow uses advances whenever every task waits.
+    restarted process would; `storage()` an empty storage, in memory by default. `answers` answer
+    the requests of the workflow. A `clock` that the workflow uses advances whenever every task waits.
 
-    The crash is played in this process. Where the storage outlives a process, `assert_survives_kill` kills real ones.
+    The crash is simulated in this process. For a storage that outlives processes, `assert_survives_kill` kills real
+    ones.
     """
     trial = _Trial(make_workflow, message, _factory(storage), answers, clock)
     faults = Faults()
@@ -237,7 +238,7 @@ class _Trial:
                 raise
 
     async def crash_and_resume(self, point: Point, nth: int, when: When, calm: Ending) -> list[str]:
-        """What is wrong after a crash there and a resume."""
+        """The differences after a crash there and a resume."""
         faults = Faults()
         faults.crash(point, nth=nth, when=when)
         async with self._open() as storage:

@@ -1,4 +1,4 @@
-"""EventRecorder: the events of a stream, kept to be looked at."""
+"""EventRecorder: the events of a stream, recorded for assertions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perdure.events import WorkflowEvent
 
 
 class EventRecorder:
-    """Keeps what it collects, also if the run fails in the end."""
+    """Records the events of a stream, also if the run fails in the end."""
 
     def __init__(self) -> None:
         self.events: list[WorkflowEvent] = []
@@ -50,7 +50,7 @@ class EventRecorder:
 
     @property
     def outputs(self) -> list[Any]:
-        """What was yielded, in the order of the events."""
+        """The outputs, in the order of the events."""
         return [event.data for event in self.of_type("output")]
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Faults: named points in the path of a storage where a test makes something happen."""
+"""Faults: named points in the path of a storage where a test injects a failure, a pause or a crash."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FaultyStore(StoreLayer):
 class FaultyStorage(StoreCheckpointStorage):
     """One of perdure's storages, whose store has these faults: `FaultyStorage(storage, faults)`.
 
-    What it writes is in the storage that was given, to be read after a crash.
+    Its writes are in `storage`, to be read after a crash.
     """
 
     def __init__(self, storage: StoreCheckpointStorage, faults: Faults) -> None:
@@ -85,11 +85,11 @@ T = TypeVar("T")
 
 
 class InjectedFault(Exception):
-    """What a point raises where a test planned a failure, unless it gave an error of its own."""
+    """Raised at a point where a test planned a failure without an error of its own."""
 
 
 class ProcessGone(BaseException):
-    """Raised by a storage from the moment of its crash on, as if the process that used it were no more.
+    """Raised by a storage from its crash on, as if its process had ended.
 
     Not an `Exception`, so that no `except Exception` of the code under test survives its own death.
     """
@@ -124,13 +124,13 @@ class Pause:
         self.resume()
 
     async def hold(self) -> None:
-        """What happens at the point."""
+        """The action at the point."""
         self._reached.set()
         await self._resumed.wait()
 
 
 class Faults:
-    """What is to happen at which call of a storage.
+    """The faults that a test plans, each for one call of a storage.
 
     Points are `open`, `commit`, `journal` (a delivery or step is recorded), `post` (a handle sent something) and
     `release`. `nth` counts the calls from now on, for each point by itself. `when="before"`: the store did nothing
@@ -169,7 +169,7 @@ class Faults:
         return pause
 
     def resume_all(self) -> None:
-        """Let every pause continue, those to come included. The fixture `faults` does so at the end of a test."""
+        """Let every pause continue, also later ones. The fixture `faults` does so at the end of a test."""
         for pause in self._pauses:
             pause.resume()
 
@@ -186,7 +186,7 @@ class Faults:
         self.call(point, act, nth=nth, when=when)
 
     def call(self, point: Point, function: Callable[[], Any], *, nth: int = 1, when: When = "before") -> None:
-        """Call a function there; what it gives is awaited if that is possible."""
+        """Call a function there, and await its result if it is awaitable."""
         _check(point, nth, when)
         place = (point, self.counts[point] + nth, when)
         if place in self._planned:
@@ -194,7 +194,7 @@ class Faults:
         self._planned[place] = function
 
     def watch(self, watcher: Watcher) -> None:
-        """Have it called with the point and what was written, each time that the store did it."""
+        """Call the watcher with the point and the written data after each write of the store."""
         self._watchers.append(watcher)
 
     def wrap(self, storage: Any) -> Any:
@@ -206,7 +206,7 @@ class Faults:
         return FaultyStorage(storage, self) if is_ours else FaultySixMethods(storage, self)
 
     async def around(self, point: Point, work: Callable[[], Awaitable[T]], written: Any = None) -> T:
-        """Do the work, and what is planned before and after it."""
+        """Do the work, with the faults planned before and after it."""
         self.check_alive()
         self.counts[point] += 1
         number = self.counts[point]

@@ -89,7 +89,7 @@ def _in_memory(name: str) -> TypeError:
 
 
 def _order(make_workflow: Any, message: Any, storage: Any, answers: Any) -> Report:
-    """The order of every child. Raises TypeError for what a child could not import."""
+    """The order of every child. Raises TypeError for a function that a child could not import."""
     codec = tool_codec()
     encoded_answers: Any = None
     if isinstance(answers, Mapping):
@@ -164,7 +164,7 @@ class _Trials:
         await self._resume(trial, point, process)
 
     async def _kill_after(self, number: int, delay: float) -> None:
-        """A process that ended before is not a kill: then another is killed earlier."""
+        """A process that ended before its kill does not count: another is then killed earlier."""
         was_killed = False
         while not was_killed:
             trial = f"random-{number}-{delay:.9f}"
@@ -215,7 +215,7 @@ def _ending(report: Report) -> Ending:
 
 
 KILLED = (-9, 15)
-"""How a process ends that was killed hard: by SIGKILL, or as Windows reports it."""
+"""The exit codes of a killed process: of SIGKILL, or as Windows reports it."""
 
 
 class ChildFailed(AssertionError):
@@ -252,7 +252,7 @@ class ChildProcess(JsonProcess):
         return report
 
     async def was_killed(self) -> bool:
-        """End it at once. Whether that ended it, rather than itself a moment before."""
+        """Kill it. Returns whether the kill ended it; otherwise it ended by itself a moment before."""
         for report in await self.kill():
             self._take(report)
         return self.process.returncode in KILLED

@@ -1,4 +1,4 @@
-"""Child processes of a test: how they find what is defined in this one, and how both exchange lines of JSON."""
+"""Child processes of a test: how they import the functions of this process, and exchange lines of JSON with it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Importable:
 def importable(what: str, thing: Any) -> Importable:
     """How another process finds `thing`: something defined on top of a module, or its name, `"module:function"`.
 
-    Raises TypeError, naming the parameter `what`, for anything that only this process can have.
+    Raises TypeError, naming the parameter `what`, for an object that exists only in this process.
     """
     if isinstance(thing, str):
         module, _, name = thing.partition(":")

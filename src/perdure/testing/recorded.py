@@ -1,4 +1,4 @@
-"""What a thread has durably done, read off the writes that its store did."""
+"""The recorded work of a thread, derived from the writes of its store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Place:
 class RecordedWork:
     """Counts, for one thread, the calls of executors and steps that are recorded: none of them may happen again.
 
-    Made to `Faults.watch` a store. It counts only what it is sure of.
+    Pass it to `Faults.watch`. It counts only calls that are certainly recorded.
     """
 
     def __init__(self, graph: Graph) -> None:

@@ -1,4 +1,4 @@
-"""ScriptedExecutor: replaces an agent or a service, and replies what the test wrote down."""
+"""ScriptedExecutor and ScriptedAgent: replace agents and services, and reply from a script."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class ScriptOver(AssertionError):
 
 @dataclass(frozen=True)
 class Ask:
-    """A reply that asks first: `Ask("may I?", bool)`. Whatever is answered is the reply; or, with `then`, what that
-    function makes of the answer."""
+    """A reply that asks first: `Ask("may I?", bool)`. The answer is the reply; with `then`, the result
+    of that function for the answer."""
 
     question: Any
     response_type: Any
@@ -43,7 +43,7 @@ class Ask:
 
 @dataclass
 class _Past:
-    """What all copies of one executor share: what this process saw of them, whichever thread they serve."""
+    """What all copies of one executor share in this process, over all threads."""
 
     received: list[tuple[str, Any]] = field(default_factory=list)
     """Thread and message."""
@@ -58,10 +58,10 @@ class ScriptedExecutor(Executor):
     """Answers each message with the next reply: `ScriptedExecutor("reviewer", replies=["good"], input=str)`.
 
     A reply that is a value is sent on; with `workflow_output=` it is yielded instead, with `output=` too it is both.
-    An exception is raised, once in a thread: whatever is tried again gets the next reply. A function is called with the
-    message, and gives the reply; in place of the list it answers all messages. `Ask` asks. None is no reply.
+    An exception is raised, once in a thread: a second attempt gets the next reply. A function gets the message and
+    returns the reply; in place of the list it answers all messages. `Ask` asks. None sends nothing.
 
-    Every thread goes through the script by itself, and so does every sub-workflow. The place is saved with the
+    Each thread follows the script from its start, and so does each sub-workflow. The place is saved with the
     checkpoint, so a resumed run continues there. Raises ScriptOver when a message comes after the last reply.
     """
 
@@ -164,7 +164,7 @@ def _child_of(ctx: WorkflowContext[Any, Any]) -> str:
 
 
 async def _resolve(scripted: Any, message: Any) -> Any:
-    """The reply itself, or what the function that stands for it gives."""
+    """The reply itself, or the result of its function."""
     if not callable(scripted) or _is_error(scripted):
         return scripted
     reply = scripted(message)
@@ -225,7 +225,7 @@ Log: TypeAlias = str | os.PathLike[str] | Callable[[dict[str, Any]], object]
 
 
 class ScriptedReply(msgspec.Struct, frozen=True):
-    """What one request to the model came to."""
+    """The result of one request to the model."""
 
     message: Message
     value: Any = None
@@ -239,8 +239,8 @@ class ScriptedAgent(RecordingAgent):
     messages, and gives the reply. How far it is follows from its session, so a resumed run continues there; without one
     every turn starts at the first reply. Raises ScriptOver after the last reply.
 
-    `log` names a file that gets a line for each request and each tool call as it begins, synced to disk: what is there
-    twice was done twice, whatever was killed. It may also be a function that is called with each of them. Texts are
+    `log` names a file that gets a line for each request and each tool call as it begins, synced to disk: a line that
+    is there twice was done twice, also across kills. It may also be a function, called with each of them. Texts are
     streamed word by word.
     """
 

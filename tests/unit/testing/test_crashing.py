@@ -195,7 +195,7 @@ async def test_an_undisturbed_run_that_fails_raises_its_own_error() -> None:
 
 
 async def test_storage_object_instead_of_a_factory_is_refused() -> None:
-    with pytest.raises(TypeError, match="makes an empty storage each time"):
+    with pytest.raises(TypeError, match="makes an empty storage"):
         await assert_survives_crash(two_steps, "hi", storage=InMemoryCheckpointStorage())  # type: ignore[arg-type]  # as a user would
 
 

@@ -198,7 +198,7 @@ async def test_watcher_receives_only_what_the_store_has_done() -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"point": "comit"}, "no point 'comit'.*did you mean 'commit'"),
+        ({"point": "comit"}, "No point 'comit' exists .*did you mean 'commit'"),
         ({"point": "commit", "nth": 0}, "nth= expects a positive integer"),
         ({"point": "commit", "when": "during"}, "when= expects 'before' or 'after', got 'during'"),
     ],
@@ -211,7 +211,7 @@ def test_a_point_that_does_not_exist_is_refused(wrong: dict[str, Any], sentence:
 def test_two_plans_for_one_call_are_refused() -> None:
     faults = Faults()
     faults.fail("commit")
-    with pytest.raises(ValueError, match="planned before commit 1 already"):
+    with pytest.raises(ValueError, match="before call 1 of commit is planned already"):
         _ = faults.pause("commit")
 
 

@@ -24,7 +24,7 @@ SHOWN = 160
 
 
 class NotKept(AssertionError):
-    """The store does not keep a clause of its contract; the message is what it did instead."""
+    """The store does not keep a clause of its contract; the message states what it did instead."""
 
 
 class NotApplicable(Exception):

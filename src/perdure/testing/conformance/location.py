@@ -1,8 +1,8 @@
-"""Where a clause is tried: an empty folder, the stores that are made over it, processes that use them, and chance.
+"""The place of a trial: an empty folder, stores over it, processes that use them, and a source of chance.
 
-Run as a program it is such a process. It reads lines of JSON: its order, and then `["open", thread, owner]` and so on,
-each of which it answers with a line. The acts that begin with `keep_` never end: they reply with each write that the
-store acknowledged, until they are killed.
+Run as a program, the module is such a process. It reads lines of JSON: its order, then acts such as
+`["open", thread, owner]`, and answers each with a line. The acts that begin with `keep_` never end: they reply with
+each write that the store acknowledged, until they are killed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from perdure.testing.conformance.threads import ThreadOwner, own, save_thread
 from perdure.testing.processes import Importable, JsonLines, JsonProcess, import_path, importable, start_json_process
 
 LEAVE_SECONDS = 10.0
-"""What closing the stores of a clause may take."""
+"""The most seconds for closing the stores of a clause."""
 
 StoreFactory: TypeAlias = "Callable[[Path], Store]"
 """Makes a store over a folder: an empty one over a new folder, and the same store over the same folder."""
@@ -48,7 +48,7 @@ class Maker:
 
 
 def find_maker(factory: StoreFactory | str) -> Maker:
-    """Raises TypeError for what cannot make a store, ImportError for a name that leads nowhere."""
+    """Raises TypeError for an object that cannot make a store, ImportError for an unknown name."""
     if isinstance(factory, str):
         address = importable("store_factory", factory)
         return Maker(address.load(), address)

@@ -60,7 +60,7 @@ def select_clauses(only: Iterable[str] | None) -> tuple[Clause, ...]:
 
 @dataclass(frozen=True)
 class ClauseResult:
-    """What came of one clause."""
+    """The result of one clause."""
 
     clause: Clause
     outcome: Literal["passed", "FAILED", "not applicable"]
@@ -82,13 +82,13 @@ class ClauseResult:
 
 @dataclass(frozen=True)
 class ConformanceReport:
-    """What `validate` found, clause by clause. `print(report)` shows all of it."""
+    """The results of `validate`, clause by clause. `print(report)` shows all of them."""
 
     store: str
-    """What the store is called."""
+    """The name of the store."""
     results: tuple[ClauseResult, ...]
     seed: int
-    """What random clauses were tried with: pass it to `validate` to try the same again."""
+    """The seed of random clauses: pass it to `validate` to repeat them."""
     seconds: float
 
     @property
@@ -137,7 +137,7 @@ async def validate(
 
     `only` are names of clauses or families. Random clauses draw from `seed`, which is part of the report. `seconds` is
     what one clause may take. `tell` is called with each line of the report; None prints nothing. Raises nothing for
-    a clause that fails: see `ok` and `failures` of what it gives.
+    a clause that fails: see `ok` and `failures` of the report.
     """
     maker = find_maker(store_factory)
     seed = random.randrange(2**32) if seed is None else seed  # noqa: S311  # protects nothing
@@ -193,9 +193,9 @@ class StoreConformance:
     shared: ClassVar[bool] = True
     """Whether two objects over one folder are the same store. Not so for one that lives in memory."""
     seed: ClassVar[int | None] = None
-    """What random clauses draw from; None: another in each run; a failure shows it."""
+    """The seed of random clauses. None: a new one in each run, shown by a failure."""
     seconds: ClassVar[float] = SECONDS
-    """What one clause may take."""
+    """The most seconds of one clause."""
 
     def make_store(self, folder: Path) -> Store:
         raise NotImplementedError(f"{type(self).__name__} must implement make_store(self, folder)")

@@ -71,7 +71,7 @@ async def test_factory_may_be_a_name_and_without_a_name_uses_no_processes() -> N
 
 async def test_invalid_factory_is_refused() -> None:
     wrong: Any = Passing(Path())
-    with pytest.raises(TypeError, match="called with a folder"):
+    with pytest.raises(TypeError, match="must take a folder"):
         await validate(wrong)
     with pytest.raises(TypeError, match="expects 'module:function'"):
         await validate("no_function")
@@ -86,7 +86,7 @@ def make_without_a_folder() -> Passing:
 @pytest.mark.parametrize("factory", [MemoryStore, make_without_a_folder], ids=["a class", "a function"])
 async def test_a_factory_that_takes_no_folder_is_rejected_before_any_clause(factory: Any) -> None:
     lines: list[Any] = []
-    with pytest.raises(TypeError, match=r"called with a folder: def make_store\(folder: Path\) -> Store"):
+    with pytest.raises(TypeError, match=r"is called with a folder: def make_store\(folder: Path\) -> Store"):
         await validate(factory, tell=lines.append)
     assert lines == []
 
