@@ -97,7 +97,7 @@ class TreeReader(ABC):
         return f"unknown key{did_you_mean(key, known)}. Known: {', '.join(known)}"
 
     def advise(self, hint: Any, value: Any) -> str:
-        """What follows the message about a wrong value."""
+        """The hint after the message about a wrong value."""
         is_choice = get_origin(bare(hint)) is Literal and isinstance(value, str)
         return did_you_mean(value, get_args(bare(hint))) if is_choice else ""
 

@@ -1,4 +1,4 @@
-"""What an agent is: anything with a name and `run`. One turn of any agent, its messages and response as ours."""
+"""The contract of agents: a name and `run`. One turn of any agent, its messages and response as ours."""
 
 from __future__ import annotations
 

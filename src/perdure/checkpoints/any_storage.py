@@ -1,4 +1,4 @@
-"""What the engine needs of any storage: one over a store, or one with only the six methods of `CheckpointStorage`.
+"""The engine's view of any storage: one over a store, or one with only the six methods of `CheckpointStorage`.
 
 A `StoredThread` has everything. A `PlainThread` works over any class with the six methods; such a storage has no
 owners, no journal and no event log.
@@ -50,7 +50,7 @@ class CheckpointStorage(Protocol):
 
 
 class PlainThread:
-    """What a storage with only the six methods has of a `StoredThread`: the same methods, with the same promises."""
+    """The `StoredThread` of a storage with only the six methods: the same methods, with the same promises."""
 
     has_journal = False
     has_inbox = False

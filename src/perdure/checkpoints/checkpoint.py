@@ -81,7 +81,7 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
     executors: dict[str, ExecutorMemory] = msgspec.field(default_factory=dict)
     """The memories of executors: what their hooks saved, and `ctx.private`."""
     buffers: dict[str, dict[str, list[Any]]] = msgspec.field(default_factory=dict)
-    """What fan-ins have received so far, by edge group and sender."""
+    """The messages that fan-ins have received so far, by edge group and sender."""
     answered: dict[str, Answer] = msgspec.field(default_factory=dict)
     suspended: dict[int, SuspendedDelivery] = msgspec.field(default_factory=dict)
     """Deliveries that wait for a time or an answer, with their records."""

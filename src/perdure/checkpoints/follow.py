@@ -41,7 +41,7 @@ MAX_POLL_SECONDS = 10.0
 poll more often."""
 
 MAX_PUSHED = 1000
-"""What a follower holds for a slow reader. Beyond that it drops all of it and reads the log."""
+"""The most events that a follower holds for a slow reader. Beyond that it drops all of them and reads the log."""
 
 _AT_REST = {
     WorkflowRunState.IDLE,

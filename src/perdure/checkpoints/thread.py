@@ -82,7 +82,7 @@ class StoredThread:
         self._tail = Tail(opened, migrator)
         self._recent = recent
         self._commits = AsyncCommits(max_lag)
-        """Those that the engine does not wait for."""
+        """Commits that the engine does not wait for."""
         self._retention = None if isinstance(retention, FullHistory) else retention
         self._retained = None if base is None else base.retained
         """The stored checkpoints, for retention; None until they are listed."""
@@ -202,7 +202,7 @@ class StoredThread:
         return retained, retained.add(info)
 
     async def _base_of(self, checkpoint: WorkflowCheckpoint) -> Recent:
-        """What a checkpoint continues from that does not follow the one before: a rewind, or the first of a thread."""
+        """The base of a checkpoint that does not follow the one before: a rewind, or the first of a thread."""
         previous = checkpoint.previous_checkpoint_id
         fresh = self._recent_at(None, 0, Chunker())
         if previous is None:

@@ -52,7 +52,7 @@ def commands() -> None:
 
 
 VARIABLE = "_PERDURE_COMPLETE"
-"""What click looks for when the shell asks for completions."""
+"""The variable that click reads when the shell asks for completions."""
 SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 

@@ -222,7 +222,7 @@ class Change(Answer, frozen=True, kw_only=True):
 
 
 class Diff(Answer, frozen=True, kw_only=True):
-    """What differs from one checkpoint to another."""
+    """The differences from one checkpoint to another."""
 
     before: str
     after: str

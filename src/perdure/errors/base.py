@@ -52,7 +52,7 @@ class NotInAsyncCode(PerdureError, RuntimeError):
 
 
 class ValidationTypeEnum(Enum):
-    """What is wrong with a graph that `build` rejects."""
+    """The kind of mistake in a graph that `build` rejects."""
 
     EDGE_DUPLICATION = "EDGE_DUPLICATION"
     EXECUTOR_DUPLICATION = "EXECUTOR_DUPLICATION"

@@ -122,7 +122,7 @@ class MagenticContext(msgspec.Struct):
 
 
 class MagenticOrchestratorEventType(str, Enum):
-    """What the manager has done."""
+    """The act of the manager."""
 
     PLAN_CREATED = "plan_created"
     REPLANNED = "replanned"

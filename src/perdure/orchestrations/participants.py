@@ -1,4 +1,4 @@
-"""What the builders of orchestrations share: participants, settings, and reviews of the agents' answers."""
+"""Common parts of the builders of orchestrations: participants, settings, and reviews of the agents' answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INPUT_ID = "input-conversation"
 OutputFrom: TypeAlias = "Sequence[Any] | Literal['all'] | None"
 """Participants, by name or as objects."""
 UserInput: TypeAlias = str | Message | list[str | Message]
-"""What a user sends to an orchestration: a text, a message, or several."""
+"""The input of an orchestration: a text, a message, or several."""
 IntermediateOutputFrom: TypeAlias = "Sequence[Any] | Literal['all', 'all_other'] | None"
 
 

@@ -86,7 +86,7 @@ def _count_kept_descendants(lineages: Mapping[int, Lineage]) -> Counter[int]:
 
 
 def _resolve_dropped(lineages: Mapping[int, Lineage]) -> dict[int, list[Ref]]:
-    """What each commit dropped. An ambiguous shortened reference resolves to nothing: the chunk is kept."""
+    """The chunks that each commit dropped. An ambiguous shortened reference resolves to nothing: the chunk is kept."""
     digests: dict[Ref, set[str]] = defaultdict(set)
     for lineage in lineages.values():
         for digest, number in lineage.received_chunks:

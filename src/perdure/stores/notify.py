@@ -17,7 +17,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 MAX_QUEUED_BODIES = 1000
 MAX_QUEUED_BYTES = 4 * 1024 * 1024
-"""What a subscription holds for a slow reader; it drops what is published beyond that."""
+"""The most notifications that a subscription holds for a slow reader; it drops later ones."""
 GROWTH = 1.5
 """By how much a poll interval grows each time that no notification arrives."""
 

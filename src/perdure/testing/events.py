@@ -32,7 +32,7 @@ class EventRecorder:
         self._awaited = [entry for entry in self._awaited if not entry[2].done()]
 
     def of_type(self, *types: str, **fields: Any) -> list[WorkflowEvent]:
-        """Those of these types, in order, whose fields are as given: `of_type("output", executor_id="a")`."""
+        """The events of these types, in order, whose fields are as given: `of_type("output", executor_id="a")`."""
         return [event for event in self.events if any(_fits(event, kind, fields) for kind in types)]
 
     async def seen(self, kind: str, **fields: Any) -> WorkflowEvent:

@@ -31,7 +31,7 @@ MAX_TRIES = 5
 
 @dataclass(frozen=True)
 class ThreadFit:
-    """What happens to one stored thread when the workflow of today opens it."""
+    """The effect on one stored thread when the present workflow opens it."""
 
     thread_id: str
     checkpoint_id: str | None
@@ -56,7 +56,7 @@ class ThreadFit:
 
 
 class ThreadFits(list[ThreadFit]):
-    """What happens to each thread. `str()` gives a line for each that is not the same, and a count."""
+    """The effect on each thread. `str()` gives a line for each that is not the same, and a count."""
 
     @property
     def refused(self) -> list[ThreadFit]:

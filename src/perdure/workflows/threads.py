@@ -1,4 +1,4 @@
-"""What a workflow does with its stored threads: read their history, follow, pin, prune, export and import them.
+"""Methods of a workflow for its stored threads: read their history, follow, pin, prune, export and import them.
 
 Each function is a method of `Workflow`. It uses the workflow's own storage or its `checkpoint_storage` argument;
 without either it raises NoStorage.

@@ -52,7 +52,7 @@ _OPERANDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     **dict.fromkeys(("starts_with", "ends_with", "matches_regex"), ("a text", (str,))),
     **dict.fromkeys(("contains_any", "contains_all"), ("a list", (list, tuple))),
 }
-"""What a condition compares with, in words and types; the other types compare with any value."""
+"""The values that a condition compares with, in words and types; the other types compare with any value."""
 
 
 def takes_field(type: Any) -> bool:

@@ -21,7 +21,7 @@ from perdure.agent_workflow.state import ExecutionState, NodeState, Status
 
 @dataclass
 class NextSteps:
-    """What one evaluation of the state decides."""
+    """The decisions of one evaluation of the state."""
 
     state: ExecutionState
     """With the nodes and the taken edges after the evaluation, which changes them in place."""

@@ -96,7 +96,7 @@ class PydanticTurn:
     model: Model | str
     toolsets: Sequence[AbstractToolset[Any]]
     tools: Mapping[str, Tool]
-    """Those of our tools that the toolsets contain."""
+    """Our tools that the toolsets contain."""
     output_type: Any
     has_value: bool
     """Whether the output is more than a text."""

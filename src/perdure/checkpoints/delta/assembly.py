@@ -61,7 +61,7 @@ class Assembly:
         self._plain: dict[str, Tree] = {}
         """The values of chunks without references."""
         self._unfilled: dict[str, tuple[list[Tree], list[_Reference]]] = {}
-        """Those of other chunks, to be filled when they are used for the first time."""
+        """References to other chunks, filled when they are used for the first time."""
 
     async def tree(self, root: bytes, what: str) -> tuple[Tree, Base | None]:
         """The whole tree, and its chunks if it has any. Raises UnreadableValue, whatever the bytes hold, and for a

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PrunedThread:
-    """What `prune` deleted of one thread."""
+    """The part of one thread that `prune` deleted."""
 
     thread_id: str
     workflow_name: str
@@ -54,7 +54,7 @@ class SkippedThread:
 
 @dataclass(frozen=True)
 class PruneReport:
-    """What `prune` deleted; for a dry run, what it would delete. `str()` of it is for people."""
+    """The report of `prune`: what it deleted, or would delete in a dry run. `str()` of it is for people."""
 
     threads: tuple[PrunedThread, ...] = ()
     """The threads with deletions."""

@@ -16,7 +16,7 @@ from perdure.records import CheckpointInfo
 
 
 class Outdated(NamedTuple):
-    """What a store deletes of a thread."""
+    """The part of a thread that a store deletes."""
 
     checkpoints: tuple[CheckpointInfo, ...] = ()
     """Oldest first."""

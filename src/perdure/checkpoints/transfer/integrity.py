@@ -19,7 +19,7 @@ from perdure.records import CheckpointInfo, Commit, Damage, LoggedEvents, Thread
 _BROKEN = -1
 
 ROW_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
-"""What reading a row raises if its content was changed."""
+"""The errors of a row whose content was changed."""
 
 Pointer = tuple[str, int]
 """A reference, and the height of its hash tree (0: a value)."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perdure.server.registry import Project
 
 PACKAGES = ("litestar", "uvicorn")
-"""What a server needs."""
+"""The packages that a server needs."""
 ENVIRONMENT = click.core.ParameterSource.ENVIRONMENT
 HEADERS = ("TABLE", "ROWS", "DEAD", "SIZE", "INDEXES", "HOT", "VACUUMED")
 

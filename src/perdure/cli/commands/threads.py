@@ -82,7 +82,7 @@ def _describe(info: CheckpointInfo, branches: Branches) -> str:
 
 
 def checkpoint_notes(info: CheckpointInfo, branches: Branches) -> str:
-    """What is special about it: head, pinned, forked from another thread."""
+    """Its special properties: head, pinned, forked from another thread."""
     origin = next((item.forked_from for item in branches if item.checkpoints[0] is info), None)
     notes = {"head": info is branches.head, "pinned": info.is_pinned, f"forked from {origin}": origin is not None}
     return ", ".join(note for note, is_so in notes.items() if is_so)
@@ -158,7 +158,7 @@ ERROR_FIELDS = ("error_type", "message", "executor_id", "traceback")
 
 @dataclass
 class ThreadView:
-    """What `show` prints of a thread."""
+    """The parts of a thread that `show` prints."""
 
     thread: ThreadInfo
     checkpoints: list[CheckpointInfo]

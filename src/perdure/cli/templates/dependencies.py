@@ -1,4 +1,4 @@
-"""What the project stands on: `my_checkpointer`, the storage that the server keeps its threads in.
+"""Dependencies of the project: `my_checkpointer`, the storage in which the server keeps its threads.
 
 With DATABASE_URL set it is PostgreSQL, for any number of servers, and REDIS_URL may name a Redis that wakes them
 faster (pip install 'perdure[postgres,redis]'). Otherwise it is a file of this project.

@@ -65,7 +65,7 @@ class DeliveryContext(msgspec.Struct, eq=False):
     used: Delivery | None = None
     """The engine's side, created with the first record, request or event."""
     steps: StepSession | None = None
-    """That of the engine's side: None until the first recorded call."""
+    """The engine's side of the context: None until the first recorded call."""
     _arguments: dict[str, RunArguments] = {}
 
     __repr__ = object.__repr__

@@ -1,4 +1,4 @@
-"""What a caller asks of a run: its options, checked, and its input, made due. Nothing is written here."""
+"""The request for a run: its options, checked, and its input, made due. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RunOptions(TypedDict, total=False):
     max_lag: int
     """With `async`: how many supersteps may be unsaved."""
     on_busy: OnBusy
-    """What to do if the thread is being run."""
+    """The behaviour when another run owns the thread."""
     takeover: bool
     """Take the thread from its present owner."""
     fork: bool

@@ -327,7 +327,7 @@ class Compiled:
         self.encoded_graph = encode_graph(
             WorkflowCheckpoint(graph.name, self.signature_hash, graph_signature=self.signature, migrations=names)
         )
-        """What all checkpoints of the workflow have in common, as they store it."""
+        """The common part of all checkpoints of the workflow, as they store it."""
 
     @cached_property
     def codec(self) -> Codec:

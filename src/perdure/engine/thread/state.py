@@ -163,7 +163,7 @@ class FlatDicts(NamedTuple):
 
     items: list[dict[Any, Any]]
     values: list[Any]
-    """Those of all items."""
+    """The values of all items."""
 
 
 class _Copied(NamedTuple):

@@ -83,7 +83,7 @@ COMMON_ERRORS = (400, 401, 403, 408, 413, 422, 429, 503)
 def route_options(
     scope: str, tag: str, summary: str, *errors: int, status: int = 200, also: Mapping[int, ResponseSpec] | None = None
 ) -> dict[str, Any]:
-    """What a route declares beside its path: the scope that it needs, and its entry in the OpenAPI document.
+    """The declaration of a route beside its path: the scope that it needs, and its entry in the OpenAPI document.
 
     `errors`: statuses beside those that every route may answer. `also`: further responses.
     """

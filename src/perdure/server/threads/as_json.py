@@ -1,4 +1,4 @@
-"""What clients read and send, as JSON without type names: values, events, checkpoints, threads, and messages in
+"""The data of clients as JSON without type names: values, events, checkpoints, threads, and messages in
 AgentFlow's format.
 """
 

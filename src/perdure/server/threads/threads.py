@@ -33,7 +33,7 @@ MAX_VIEW_SECONDS = 10.0
 
 
 class Views:
-    """What clients last read of threads, as JSON: most read a thread again before it has changed."""
+    """Threads as JSON, as clients last read them: most read a thread again before it has changed."""
 
     def __init__(self) -> None:
         self._views: OrderedDict[Hashable, tuple[float, bytes]] = OrderedDict()

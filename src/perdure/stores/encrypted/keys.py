@@ -108,7 +108,7 @@ class NotRekeyed(msgspec.Struct, frozen=True):
 
 
 class RekeyReport(msgspec.Struct, frozen=True):
-    """What `rekey` counted and changed."""
+    """The report of `rekey`: payloads counted and changed."""
 
     current_key_id: str
     threads: int

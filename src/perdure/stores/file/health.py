@@ -1,4 +1,4 @@
-"""What `perdure doctor` reads of a file store: facts, without a judgement. It changes nothing."""
+"""The facts that `perdure doctor` reads of a file store, without a judgement. Nothing is changed."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class FileThreadLine(msgspec.Struct, tag="thread", tag_field="line", omit_defaul
     pins: Sequence[int] = ()
     """Numbers of the checkpoints that are pinned."""
     requests: Sequence[FileRequestPart] = ()
-    """Those that were pending then."""
+    """The requests that were pending then."""
     garbage: int = 0
     """Not 0: commits may have something that can be freed."""
 

@@ -114,7 +114,7 @@ def index_commit(
 
 
 def read_context(db: SqliteDatabase, thread: int) -> LineContext:
-    """What the next line of the thread need not repeat."""
+    """The names that the next line of the thread need not repeat."""
     row = db.execute(
         "SELECT w.name, c.run_id, t.last_seq FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow"
         " LEFT JOIN commits c ON c.thread = t.thread AND c.number = t.number WHERE t.thread = ?",

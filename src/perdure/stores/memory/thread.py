@@ -29,7 +29,7 @@ from perdure.stores.packing import Changes, count_bytes
 
 MIN_PRUNED = 16
 MIN_PRUNED_BYTES = 1_000_000
-"""What commits prune before it is freed: freeing it examines the whole thread."""
+"""The pruned commits, or bytes, that start a collection, which examines the whole thread."""
 
 _OF_HEADER = ("workflow_name", "number", "fence", "status", "updated_at", "last_seq", "first_seq", "head", "due_at")
 """The fields that a thread and its header have in common."""
@@ -71,7 +71,7 @@ class MemoryThread:
     """How many commits the last collection kept, and their bytes."""
     kept_bytes: int = 0
     lease: Lease = field(init=False)
-    """That of its stored commits: without an owner."""
+    """The lease of its stored commits: without an owner."""
 
     def __post_init__(self) -> None:
         self.lease = Lease(self.thread_id, "", 0)

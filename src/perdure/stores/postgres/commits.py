@@ -32,7 +32,7 @@ _NO_ROW, _STORED = "INSERT 0 0", "INSERT 0 1"
 
 
 class Parts(NamedTuple):
-    """What a commit does beyond adding its row. Its statement has only these parts, so a plain commit stays cheap."""
+    """The work of a commit beyond its row. Its statement has only these parts, so a plain commit stays cheap."""
 
     has_checkpoint: bool
     has_parent: bool = False

@@ -1,4 +1,4 @@
-"""What `perdure doctor` reads from a PostgreSQL server: facts, without a judgement.
+"""The facts that `perdure doctor` reads from a PostgreSQL server, without a judgement.
 
 Each query is a read-only transaction. A query that the user may not run, or that takes too long, stays unanswered.
 """

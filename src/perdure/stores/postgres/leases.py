@@ -105,7 +105,7 @@ _RELOAD = _load_thread("1", "{s}.threads t") + "WHERE t.thread = $1"
 
 @dataclass(slots=True)
 class HeldThread:
-    """What this process knows of a thread that it owns."""
+    """The facts that this process knows of a thread that it owns."""
 
     has_journal: bool
     """Whether the journal may have entries. Another process cannot add one without taking the thread over."""

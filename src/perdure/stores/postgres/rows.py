@@ -180,7 +180,7 @@ def _seal(commit: Commit, links: bytes) -> bytes:
 
 
 def sealed_fields_of_row(row: Any) -> tuple[Any, ...]:
-    """What lists show of a commit's checkpoint, except its parent, which pruning may change. As in `_seal`."""
+    """A commit's checkpoint in lists, without its parent, which pruning may change. As in `_seal`."""
     of_checkpoint = (unpack_id(row["checkpoint_id"]), row["workflow"], row["iteration"])
     return (*of_checkpoint, read_timestamp(row), unpack_run_id(row), row["status"])
 

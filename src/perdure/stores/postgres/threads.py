@@ -44,7 +44,7 @@ _TABLES = ("commits", "journal", "inbox", "requests", "threads")
 
 _PAYLOADS = ("root", "events", "chunks", "names", "dropped", "carried", "checkpoint_id", "run_id")
 _ROW_BYTES = 120
-"""What a row needs beside its payloads, in its table and in indexes."""
+"""The bytes of a row beside its payloads, in its table and in indexes."""
 _COMMIT_BYTES = " + ".join(f"COALESCE(pg_column_size({column}), 0)" for column in _PAYLOADS)
 _SIZE = f"""
 SELECT COALESCE((SELECT sum({_ROW_BYTES} + {_COMMIT_BYTES})

@@ -1,4 +1,4 @@
-"""What one commit does to the tables: check it, insert its row, update its thread, settle what it consumed, and mark
+"""One commit in the tables: check it, insert its row, update its thread, settle what it consumed, and mark
 what it prunes."""
 
 from __future__ import annotations

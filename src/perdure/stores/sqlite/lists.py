@@ -45,7 +45,7 @@ _INFO_FROM_BLOCKS = SELECT_INFO.replace(
     "FROM commits c",
     f"FROM blocks b CROSS JOIN commits c ON c.seq BETWEEN {BLOCK} * b.block AND {BLOCK} * b.block + {BLOCK - 1}",
 )
-"""Those of one workflow, from the blocks that hold some. CROSS JOIN fixes the order: SQLite need not sort."""
+"""The rows of one workflow, from the blocks that hold some. CROSS JOIN fixes the order: SQLite need not sort."""
 _WORKFLOW = "(SELECT workflow FROM workflows WHERE name = ?)"
 LAST_SEQ = 2**62
 """Higher than every seq."""
@@ -111,7 +111,7 @@ def list_threads(
 
 
 def list_due_threads(db: SqliteDatabase, now: datetime, limit: int | None = None) -> list[ThreadInfo]:
-    """Those without a living owner, the most overdue first."""
+    """Due threads without a living owner, the most overdue first."""
     rows = db.execute(f"{_THREAD} WHERE t.due_at <= ? ORDER BY t.due_at, t.thread_id", (from_time(now),))
     free = (info for row in rows if (info := _thread_info(db, row)).run_id is None)
     return list(islice(free, limit))

@@ -114,7 +114,7 @@ def _short(value: Any) -> str:
 
 
 class Needs(Enum):
-    """What a clause cannot do without."""
+    """A capability that a clause needs."""
 
     A_STORE = "a store"
     TWO_OBJECTS = "two objects that are the same store"

@@ -87,7 +87,7 @@ class TrialLocation:
         return self.another()
 
     async def supply(self, name: str) -> Any:
-        """What the parameters of a clause name: the place, its store and chance, the owner of thread `t`, a `second`
+        """The values of a clause's parameters: the place, its store and chance, the owner of thread `t`, a `second`
         object that is the same store, a `target`, which is another store, or a process that uses the store."""
         match name:
             case "place":
@@ -117,7 +117,7 @@ class TrialLocation:
         return folder, self.at(folder)
 
     def at(self, folder: Path) -> Store:
-        """One over a folder that there is."""
+        """A store over an existing folder."""
         made = self.maker.make(folder)
         self._made.append(made)
         return made
@@ -166,14 +166,14 @@ class TrialProcess(JsonProcess):
         await self.send([act, *arguments])
 
     async def outcome(self) -> list[Any]:
-        """What came of it: `["done", value]` or `["refused", name of the error, its sentence]`."""
+        """The reply: `["done", value]` or `["refused", name of the error, its sentence]`."""
         reply: list[Any] | None = await self.receive()
         if reply is None:
             raise NotKept(f"a process that used the store ended by itself, with {await self.process.wait()}")
         return reply
 
     async def do(self, act: str, *arguments: Any) -> Any:
-        """What came of it, which must be well."""
+        """The result, which must not be an error."""
         await self.ask(act, *arguments)
         reply = await self.outcome()
         if reply[0] != "done":

@@ -44,7 +44,7 @@ def all_clauses() -> tuple[Clause, ...]:
 
 
 def select_clauses(only: Iterable[str] | None) -> tuple[Clause, ...]:
-    """Those with these names or of these families; all for None. Raises ValueError for an unknown name."""
+    """The clauses with these names or of these families; all for None. Raises ValueError for an unknown name."""
     clauses = all_clauses()
     if only is None:
         return clauses
@@ -67,7 +67,7 @@ class ClauseResult:
     reason: str = ""
     """Why it failed or is not applicable, in a sentence."""
     error: BaseException | None = None
-    """What was raised, where it failed."""
+    """The error of a failed clause."""
 
     @property
     def name(self) -> str:
@@ -117,7 +117,7 @@ class ConformanceReport:
 
 
 SECONDS = 20.0
-"""What one clause may take; most take milliseconds."""
+"""The most seconds of one clause; most take milliseconds."""
 
 
 async def validate(

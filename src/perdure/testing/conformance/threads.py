@@ -265,7 +265,7 @@ async def expect_unchanged(store: Store, *more_ids: str) -> AsyncIterator[None]:
 
 
 async def read_as_owner(store: Store, thread_id: str = "t") -> dict[str, Any]:
-    """What only an owner can read. An owner of the thread loses it."""
+    """The data that only an owner can read. Takes the thread from its owner."""
     opened = await store.open(thread_id, "looking", takeover=True)
     await store.release(opened.lease)
     return parts_of(opened)

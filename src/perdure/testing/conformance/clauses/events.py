@@ -1,4 +1,4 @@
-"""What followers of a thread read: its event log, from any cursor without a gap or a repeat, and notifications."""
+"""The reads of a thread's followers: its event log, from any cursor without a gap or a repeat, and notifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits in a thread: recorded deliveries, questions to people, timers."""
+"""The waiting parts of a thread: recorded deliveries, questions to people, timers."""
 
 from __future__ import annotations
 

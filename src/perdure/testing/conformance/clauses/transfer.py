@@ -172,7 +172,7 @@ async def a_thread_whose_commits_break_off_is_not_added(store: Store, target: St
 
 
 class _BrokenOff(Exception):
-    """What the clause itself raises."""
+    """Raised by the clause itself."""
 
 
 @clause
