@@ -145,7 +145,7 @@ async def test_group_whose_connection_is_cut_is_stored_once(forced: Forced, inst
     with Proxy(forced.dsn) as proxy:
         store = forced.store(proxy.url)
         owners = await own_all(store)
-        proxy.cut(instant, "WITH given")
+        proxy.cut(instant, "WITH batch")
         await asyncio.gather(*(owner.save(events=1) for owner in owners))
         assert proxy.cuts == 1
         assert set(map(tuple, (await numbers(store)).values())) == {(1, 2)}

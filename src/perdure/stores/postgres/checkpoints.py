@@ -54,14 +54,14 @@ _NEAREST = f"""
 WITH RECURSIVE up AS (
   SELECT g.place, g.thread, g.number FROM unnest($1::int[], $2::uuid[], $3::bigint[]) g (place, thread, number)
   UNION ALL
-  SELECT up.place, up.thread, found.parent FROM up, LATERAL (SELECT c.parent FROM {{s}}.commits c,
+  SELECT up.place, up.thread, ancestor.parent FROM up, LATERAL (SELECT c.parent FROM {{s}}.commits c,
     LATERAL (SELECT t.pruned FROM {{s}}.threads t WHERE t.thread = c.thread OFFSET 0) t
     WHERE c.thread = up.thread AND c.number = up.number AND c.parent IS NOT NULL
-      AND NOT ({HAS_CHECKPOINT}) OFFSET 0) found
+      AND NOT ({HAS_CHECKPOINT}) OFFSET 0) ancestor
 )
-SELECT up.place, found.checkpoint_id FROM up, LATERAL (SELECT c.checkpoint_id FROM {{s}}.commits c,
+SELECT up.place, ancestor.checkpoint_id FROM up, LATERAL (SELECT c.checkpoint_id FROM {{s}}.commits c,
   LATERAL (SELECT t.pruned FROM {{s}}.threads t WHERE t.thread = c.thread OFFSET 0) t
-  WHERE c.thread = up.thread AND c.number = up.number AND {HAS_CHECKPOINT} OFFSET 0) found
+  WHERE c.thread = up.thread AND c.number = up.number AND {HAS_CHECKPOINT} OFFSET 0) ancestor
 """
 """OFFSET 0 makes it read row by row from the index, whatever the statistics say."""
 

@@ -162,11 +162,11 @@ MAX_GROUP_BYTES = 100_000
 
 _GROUP_TYPES = ("uuid", "text", "bigint", "bigint", "text", *TYPES, "timestamptz")
 _COMMIT_GROUP = f"""
-WITH given AS (SELECT * FROM unnest({", ".join(f"${number}::{kind}[]" for number, kind in enumerate(_GROUP_TYPES, 1))})
+WITH batch AS (SELECT * FROM unnest({", ".join(f"${number}::{kind}[]" for number, kind in enumerate(_GROUP_TYPES, 1))})
   WITH ORDINALITY g (thread, owner, fence, last_seq, updated_at, {COLUMNS}, due_at, place)),
 moved AS (UPDATE {{s}}.threads t SET number = g.number, moved = nextval('{{s}}.moves'), status = g.status,
   updated_at = g.updated_at, last_seq = GREATEST(t.last_seq, g.last_seq), head = g.number, workflow = g.workflow,
-  due_at = g.due_at FROM given g
+  due_at = g.due_at FROM batch g
   WHERE t.thread = g.thread AND t.fence = g.fence AND t.owner = g.owner AND t.number = g.number - 1
     AND (g.parent IS NULL OR t.head = g.parent)
     AND EXISTS (SELECT 1 FROM {{s}}.threads l WHERE l.thread = g.thread FOR NO KEY UPDATE SKIP LOCKED)

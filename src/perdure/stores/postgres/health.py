@@ -51,7 +51,7 @@ SELECT n.oid IS NOT NULL AS is_there,
   CASE WHEN n.oid IS NULL THEN has_database_privilege(current_database(), 'CREATE')
     ELSE has_schema_privilege(n.oid, 'CREATE') AND has_schema_privilege(n.oid, 'USAGE') END AS may_create,
   COALESCE(has_schema_privilege(n.oid, 'USAGE'), false) AS may_use
-FROM (SELECT 1) one LEFT JOIN pg_namespace n ON n.nspname = $1
+FROM (SELECT 1) single LEFT JOIN pg_namespace n ON n.nspname = $1
 """
 _MISSING = """
 WITH relation AS (SELECT c.* FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1),

@@ -98,7 +98,7 @@ FROM {source}
 
 _OPEN = _CLAIM + _load_thread(
     "mine.fence AS new_fence, mine.number AS new_number, mine.head AS new_head, mine.journal_writes AS new_writes",
-    "(SELECT 1) one LEFT JOIN mine ON true LEFT JOIN {s}.threads t ON t.thread = $1",
+    "(SELECT 1) single LEFT JOIN mine ON true LEFT JOIN {s}.threads t ON t.thread = $1",
 )
 _RELOAD = _load_thread("1", "{s}.threads t") + "WHERE t.thread = $1"
 
