@@ -14,7 +14,7 @@ from typing import Any
 from tests.parsing import SOURCE
 
 from perdure.codecs.json_codec import JsonCodec
-from perdure.stores.sqlite.connection import Connection
+from perdure.stores.sqlite.connection import SqliteConnection
 
 
 class Walk:
@@ -41,7 +41,7 @@ class Walk:
             "encodings": self.count(JsonCodec.encode),
             "decodings": self.count(JsonCodec.decode),
             "codecs": self.count(JsonCodec.__init__),
-            "transactions": self.count(Connection.transact),
+            "transactions": self.count(SqliteConnection.transact),
         }
 
     @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import DamagedStore
-from perdure.stores.sqlite.connection import MAX_BYTES_NOW, Connection
+from perdure.stores.sqlite.connection import MAX_BYTES_NOW, SqliteConnection
 from perdure.stores.sqlite.schema import is_made
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.conformance.threads import checkpoint_ids, own
@@ -82,7 +82,7 @@ async def test_loop_stays_free_while_another_process_writes(tmp_path: Path) -> N
 
 
 def test_closing_waits_for_a_write_on_another_thread(tmp_path: Path) -> None:
-    connection = Connection(tmp_path / "threads.db", "NORMAL", 1.0)
+    connection = SqliteConnection(tmp_path / "threads.db", "NORMAL", 1.0)
     connection.transact(lambda db: None, writes=False, syncs=True)
     closing = threading.Thread(target=connection.close)
 
@@ -111,7 +111,7 @@ async def test_file_created_by_another_during_opening_is_not_taken_for_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "new.db"
-    first, other = Connection(path, "NORMAL", 1.0), Connection(path, "NORMAL", 1.0)
+    first, other = SqliteConnection(path, "NORMAL", 1.0), SqliteConnection(path, "NORMAL", 1.0)
 
     def made_by_another(db: sqlite3.Connection, place: str) -> bool:
         was_made = is_made(db, place)

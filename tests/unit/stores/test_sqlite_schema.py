@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import StorageFailed
-from perdure.stores.sqlite.connection import Connection
+from perdure.stores.sqlite.connection import SqliteConnection
 from perdure.stores.sqlite.schema import SqliteDatabase, is_made, prepare
 from perdure.stores.sqlite.threads import ensure_thread, find_thread
 
@@ -42,7 +42,7 @@ def test_tables_made_by_another_during_a_look_are_recognised(moment: int, tmp_pa
 
 def test_connection_waits_for_a_lock_that_sqlite_does_not_wait_for(tmp_path: Path) -> None:
     """As when another process changes the file to have a log, or recovers it: the answer comes at once."""
-    connection, tries = Connection(tmp_path / "threads.db", "NORMAL", 10.0), list[bool]()
+    connection, tries = SqliteConnection(tmp_path / "threads.db", "NORMAL", 10.0), list[bool]()
 
     def work(db: SqliteDatabase) -> bool:
         tries.append(find_thread(db, "t") is None)
@@ -57,7 +57,7 @@ def test_connection_waits_for_a_lock_that_sqlite_does_not_wait_for(tmp_path: Pat
 
 
 def test_lock_wait_ends_after_the_busy_seconds_of_the_caller(tmp_path: Path) -> None:
-    connection, tries = Connection(tmp_path / "threads.db", "NORMAL", 0.05), list[int]()
+    connection, tries = SqliteConnection(tmp_path / "threads.db", "NORMAL", 0.05), list[int]()
 
     connection.transact(lambda db: None, writes=False, syncs=False)  # opening the file is not what takes so long
 

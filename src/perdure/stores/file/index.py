@@ -20,7 +20,7 @@ from perdure.platform import boot_id
 from perdure.stores.disk import FileLocked, locked_for_long
 from perdure.stores.file.folder import LockedFile, ThreadFiles
 from perdure.stores.file.replay import order_commits, read_columns, replay_lines
-from perdure.stores.sqlite.connection import Connection
+from perdure.stores.sqlite.connection import SqliteConnection
 from perdure.stores.sqlite.history import has_thread
 from perdure.stores.sqlite.lists import read_head
 from perdure.stores.sqlite.schema import TABLES, SqliteDatabase, prepare
@@ -59,7 +59,7 @@ class IndexDatabase(SqliteDatabase):
         self.load_body = None if files is None else files.read_body
 
 
-class FileIndex(Connection):
+class FileIndex(SqliteConnection):
     """The connection of a file store."""
 
     def __init__(self, files: ThreadFiles, busy_seconds: float) -> None:

@@ -45,7 +45,7 @@ class WouldWait(Exception):
     """Another thread or process uses the file."""
 
 
-class Connection:
+class SqliteConnection:
     """Used by the worker thread of a store only, but for transactions that do not wait."""
 
     def __init__(
@@ -260,8 +260,8 @@ def _is_busy(error: sqlite3.Error) -> bool:
     return isinstance(error, sqlite3.OperationalError) and ("locked" in str(error) or "busy" in str(error))
 
 
-_CONNECTIONS: WeakSet[Connection] = WeakSet()
-_held_for_fork: list[Connection] = []
+_CONNECTIONS: WeakSet[SqliteConnection] = WeakSet()
+_held_for_fork: list[SqliteConnection] = []
 
 
 def _hold_all() -> None:
@@ -283,7 +283,7 @@ class _Write(NamedTuple):
 class SqliteWriter:
     """Reads and writes through one connection, on one thread."""
 
-    def __init__(self, name: str, connection: Connection) -> None:
+    def __init__(self, name: str, connection: SqliteConnection) -> None:
         self.connection = connection
         self.worker = WorkerThread(name, connection.renew, RENEW_SECONDS)
         self._end = finalize(self, connection.close)

@@ -19,7 +19,7 @@ from perdure.stores.layer import copy_thread
 from perdure.stores.notify import NotifyingStore, bus_for
 from perdure.stores.packing import pack_body, seal
 from perdure.stores.sqlite import commits, health, history, lists, payloads, threads
-from perdure.stores.sqlite.connection import Connection, SqliteWriter
+from perdure.stores.sqlite.connection import SqliteConnection, SqliteWriter
 from perdure.stores.sqlite.schema import SqliteDatabase
 
 logger = get_logger("stores")
@@ -224,7 +224,7 @@ class SqliteStore(IndexedStore):
 
     def __init__(self, path: str | os.PathLike[str], *, synchronous: str = "FULL", busy_seconds: float = 30.0) -> None:
         self.path = Path(path).absolute()  # the program may change its working folder
-        self._writer = SqliteWriter("perdure-sqlite", Connection(self.path, synchronous, busy_seconds))
+        self._writer = SqliteWriter("perdure-sqlite", SqliteConnection(self.path, synchronous, busy_seconds))
         super().__init__(self._writer)
 
     async def size(self) -> int:
