@@ -14,7 +14,7 @@ INDEX = DOCS / "README.md"
 OTHERS = [page for page in sorted(DOCS.rglob("*.md")) if page != INDEX]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
 BANNED = re.compile(
-    r"\b(?:whoever|somebody|nobody|heed(?:s|ed)?|anew|(?:is|are|was|were) told|is heard|said of)\b", re.IGNORECASE
+    r"\b(?:whoever|somebody|nobody|heed(?:s|ed)?|anew|mend(?:s|ed)?|tells?|told|hears?|heard|said of)\b", re.IGNORECASE
 )
 GENERATED = re.compile(r"^<!-- begin:.*?^<!-- end -->$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`[^`]*`")
@@ -73,8 +73,8 @@ def test_numbers_of_the_readme_promises_are_measured() -> None:
 
 
 def test_banned_words_are_found() -> None:
-    assert BANNED.findall("Nobody is told; heeded anew") == ["Nobody", "is told", "heeded", "anew"]
-    assert BANNED.findall("the person heard, indeed, told") == []
+    assert BANNED.findall("Nobody is told; heeded anew") == ["Nobody", "told", "heeded", "anew"]
+    assert BANNED.findall("the teller heads a recommended list") == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
