@@ -393,6 +393,15 @@ def test_nothing_but_the_pickle_codec_can_run_code_from_data() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_architecture_page_names_every_room_and_its_parts() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(page.splitlines()) <= 120
+    [tree, *_] = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    entries = [entry for pattern in ("*", "*/*") for entry in SOURCE.glob(pattern) if is_entry(entry)]
+    parts = {entry.stem for entry in entries if entry.suffix in ("", ".py")} - {"__main__"}
+    assert sorted(parts - set(re.findall(r"\w+", tree))) == []
+
+
 def test_decision_records_have_numbers_of_their_own() -> None:
     records = sorted((ROOT / "docs" / "decisions").glob("*.md"))
     misnamed = [record.name for record in records if not re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", record.name)]
