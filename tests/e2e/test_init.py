@@ -81,7 +81,7 @@ def test_agent_remembers_a_name_in_the_same_thread_only(demo: Path) -> None:
     name = "".join(random.Random(draw_seed()).choices("abcdefghij", k=10)).capitalize()
     replies = [_reply_of_a_process(demo, text) for text in (f"Remember my name is {name}", "What is my name?")]
     assert replies[1] == f"Your name is {name}."
-    assert _reply_of_a_process(demo, "What is my name?", thread="other") == "You have not told me your name yet."
+    assert _reply_of_a_process(demo, "What is my name?", thread="other") == "I do not know your name yet."
 
 
 def _reply_of_a_process(demo: Path, text: str, thread: str = "demo-thread") -> str:

@@ -50,7 +50,7 @@ def test_in_memory_history_is_lost_on_restart_with_a_prior_warning(
         server.kill()
         server.start()
         assert typed(THREADS, server)["data"]["threads"] == []
-        assert answer(typed(FOLLOW_UP, server)) == "You have not told me your name yet."
+        assert answer(typed(FOLLOW_UP, server)) == "I do not know your name yet."
         server.kill()
 
         text = PRODUCTION.format(dsn=postgres_dsn, redis_url=valkey_url)
@@ -83,7 +83,7 @@ def test_instances_with_separate_files_share_nothing_and_doctor_shows_why(tmp_pa
         typed(INVOKE, first)
         assert_remembers(first, "Alice")
         assert typed(THREADS, second)["data"]["threads"] == []
-        assert answer(typed(FOLLOW_UP, second)) == "You have not told me your name yet."
+        assert answer(typed(FOLLOW_UP, second)) == "I do not know your name yet."
         assert [server.get("/readyz").json()["data"]["checks"] for server in (first, second)] == [{"storage": "ok"}] * 2
     output = perdure("doctor", folder=folders[1], store=None).stdout
     assert str(folders[1] / "perdure.db") in output
@@ -155,7 +155,7 @@ def test_each_request_without_a_thread_id_gets_the_id_of_a_new_thread(folder: Pa
         _, first, is_new = send_text(server, "My name is Alice")
         assert is_new
         reply, second, is_new = send_text(server, "What is my name?")
-        assert (reply, is_new) == ("You have not told me your name yet.", True)
+        assert (reply, is_new) == ("I do not know your name yet.", True)
         assert first != second
         assert {thread["thread_id"] for thread in typed(THREADS, server)["data"]["threads"]} == {first, second}
         assert send_text(server, "What is my name?", thread_id=first) == ("Your name is Alice.", first, False)

@@ -47,10 +47,10 @@ def answer(texts: list[str], observed: dict[str, str]) -> str:
     if "current_time" in observed:
         return f"It is {observed['current_time']}."
     if re.search(r"(what is|what's) my name|who am i", question, re.IGNORECASE):
-        return f"Your name is {names[-1]}." if names else "You have not told me your name yet."
+        return f"Your name is {names[-1]}." if names else "I do not know your name yet."
     if re.search(r"my name is", question, re.IGNORECASE) and names:
         return f"I will remember that your name is {names[-1]}."
-    return "I follow a few rules. Tell me 'My name is ...', then ask 'What is my name?' or 'What time is it?'"
+    return "I follow a few rules. Say 'My name is ...', then ask 'What is my name?' or 'What time is it?'"
 
 
 def make_app() -> Any:
