@@ -22,16 +22,14 @@ NOT_FOR_POSTGRES: dict[str, str] = {
     "crash/test_scarcity.py": "the same; what a server that refuses does to a run: tests/fleet",
     "property/test_file_store.py": "an index beside the files, which can be lost",
     "promises/test_history_export_and_import.py": "a store's file is no exported thread; all else takes every storage",
-    "promises/test_stores_of_older_versions_open.py": "no older version has written to PostgreSQL",
-    "promises/test_a_damaged_file_is_named.py": "files; for tables: test_a_damaged_table_is_named.py",
+    "promises/test_p09_stores_of_older_versions_open.py": "no older version has written to PostgreSQL",
+    "promises/test_p12_a_damaged_file_is_named.py": "files; for tables: test_p12_a_damaged_table_is_named.py",
     "promises/test_verification.py": "rows of SQLite; for PostgreSQL: test_verification_of_tables.py",
     "promises/test_verification_of_files.py": "files; for tables: test_verification_of_tables.py",
 }
 """Modules that name stores in files and not PostgreSQL; test_over_postgres.py finds those that are missing here."""
 
-OF_THE_ENGINE = re.compile(
-    r"/promises/test_(change_|engine_|a_recorded_|a_checkpoint_|times_|a_crash_|a_failed_|what_|pickled_|values_|decoding_)"
-)
+OF_THE_ENGINE = re.compile(r"/promises/test_(change_|engine_|p0[2-8]_|p09_what|p10_|p11_)")
 """Promises that engine and codec keep, alike on every store: memory and SQLite are enough."""
 
 

@@ -1,4 +1,4 @@
-"""For the tests of retention: histories of threads, what is left of them, and whether that is as it was."""
+"""For the tests of promise 18: histories of threads, what is left of them, and whether that is as it was."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from tests.promises.stages import Stage
-from tests.promises.test_a_crash_inside_a_child_resumes_inside_it import Make, nestings, one_deep
-from tests.promises.test_times_pass_between_processes import MONDAY, sleeper, sleeping_function
+from tests.promises.test_p04_times_pass_between_processes import MONDAY, sleeper, sleeping_function
+from tests.promises.test_p06_a_crash_inside_a_child_resumes_inside_it import Make, nestings, one_deep
 
 from perdure import Workflow
 from perdure.checkpoints.storage import StoreCheckpointStorage

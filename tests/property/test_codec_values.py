@@ -1,4 +1,4 @@
-"""For generated values: any nesting of everything that can be stored."""
+"""Promise 10 for generated values: any nesting of everything that can be stored."""
 
 from __future__ import annotations
 

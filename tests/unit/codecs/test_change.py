@@ -1,4 +1,4 @@
-"""A data type may gain and lose fields between a save and a load."""
+"""Promise 9: a data type may gain and lose fields between a save and a load."""
 
 from __future__ import annotations
 

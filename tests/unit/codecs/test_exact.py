@@ -1,4 +1,4 @@
-"""A loaded value is equal and of the same type."""
+"""Promise 10: a loaded value is equal and of the same type."""
 
 from __future__ import annotations
 

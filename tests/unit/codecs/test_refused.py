@@ -1,4 +1,4 @@
-"""A value that could not be loaded is rejected on save, and the error names its path."""
+"""Promises 8 and 9: a value that could not be loaded is rejected on save, and the error names its path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a decoder may build, and what it may import."""
+"""Promise 11: what a decoder may build, and what it may import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that can be stored, one of each kind and the edges of each."""
+"""Values of promise 10, one of each kind and the edges of each."""
 
 from __future__ import annotations
 

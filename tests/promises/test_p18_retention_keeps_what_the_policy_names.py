@@ -1,4 +1,4 @@
-"""A retention policy is applied with each commit. What it keeps is whole, and nothing else is kept."""
+"""Promise 18: a retention policy is applied with each commit. What it keeps is whole, and nothing else is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In tables of PostgreSQL: damage is an error that names thread and checkpoint; other threads continue."""
+"""Promise 12 in tables of PostgreSQL: damage is an error that names thread and checkpoint; other threads continue."""
 
 from __future__ import annotations
 

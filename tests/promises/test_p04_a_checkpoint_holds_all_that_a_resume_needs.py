@@ -1,4 +1,4 @@
-"""Fan-in buffers, requests, answers, run arguments, outputs and counters are part of the checkpoint."""
+"""Promise 4: fan-in buffers, requests, answers, run arguments, outputs and counters are part of the checkpoint."""
 
 from __future__ import annotations
 

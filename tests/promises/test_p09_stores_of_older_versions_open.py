@@ -1,4 +1,4 @@
-"""Over versions: what older versions wrote lies in the repository, and is read and resumed by this one."""
+"""Promise 9 over versions: what older versions wrote lies in the repository, and is read and resumed by this one."""
 
 from __future__ import annotations
 

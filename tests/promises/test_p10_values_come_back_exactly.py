@@ -1,4 +1,4 @@
-"""What goes through a checkpoint comes back equal and of the same type, wherever it stood."""
+"""Promise 10: what goes through a checkpoint comes back equal and of the same type, wherever it stood."""
 
 from __future__ import annotations
 

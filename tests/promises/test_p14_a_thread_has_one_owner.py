@@ -1,4 +1,4 @@
-"""Runs that meet on one thread are rejected, queued or interrupt each other; nothing accepted is lost."""
+"""Promise 14: runs that meet on one thread are rejected, queued or interrupt each other; nothing accepted is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A type that could not be decoded later is refused at save time; data types may gain and lose fields."""
+"""Promise 9: a type that could not be decoded later is refused at save time; data types may gain and lose fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint that cannot be saved fails the run with the path of the value; never a log line."""
+"""Promise 8: a checkpoint that cannot be saved fails the run with the path of the value; never a log line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention and pruning free the space. A thread that runs for ever does not grow."""
+"""Promise 18: retention and pruning free the space. A thread that runs for ever does not grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same checkpoint gives the same result each time; nothing stored is aliased by a live object."""
+"""Promise 5: the same checkpoint gives the same result each time; nothing stored is aliased by a live object."""
 
 from __future__ import annotations
 

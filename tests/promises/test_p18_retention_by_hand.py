@@ -1,4 +1,4 @@
-"""Pruning by age, count, workflow and status breaks nothing that is left, and reports what it does."""
+"""Promise 18: pruning by age, count, workflow and status breaks nothing that is left, and reports what it does."""
 
 from __future__ import annotations
 

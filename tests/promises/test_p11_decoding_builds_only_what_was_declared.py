@@ -1,4 +1,4 @@
-"""Decoding imports no module and calls no constructor that was not declared."""
+"""Promise 11: decoding imports no module and calls no constructor that was not declared."""
 
 from __future__ import annotations
 

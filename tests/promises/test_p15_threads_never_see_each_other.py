@@ -1,4 +1,4 @@
-"""Any number of threads of one workflow run at the same time, and never see each other's state."""
+"""Promise 15: any number of threads of one workflow run at the same time, and never see each other's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A damaged or unreadable head is an error that names it. Going back is an explicit call."""
+"""Promise 12: a damaged or unreadable head is an error that names it. Going back is an explicit call."""
 
 from __future__ import annotations
 

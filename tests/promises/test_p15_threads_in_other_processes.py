@@ -1,4 +1,4 @@
-"""Across processes: threads of one workflow run at the same time, and never see each other's state."""
+"""Promise 15 across processes: threads of one workflow run at the same time, and never see each other's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished siblings of a superstep that failed are replayed from the journal; only the others run."""
+"""Promise 2: finished siblings of a superstep that failed are replayed from the journal; only the others run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Under concurrency: threads are pruned by some while others run, fork, rewind, pin and read them."""
+"""Promise 18 under concurrency: threads are pruned by some while others run, fork, rewind, pin and read them."""
 
 from __future__ import annotations
 

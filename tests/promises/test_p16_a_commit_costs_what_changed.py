@@ -1,4 +1,4 @@
-"""What a commit writes grows with what changed, not with what is there."""
+"""Promise 16: what a commit writes grows with what changed, not with what is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGKILL at any instant loses nothing acknowledged; a new process resumes by thread_id alone."""
+"""Promise 1: SIGKILL at any instant loses nothing acknowledged; a new process resumes by thread_id alone."""
 
 from __future__ import annotations
 

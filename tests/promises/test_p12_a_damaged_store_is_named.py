@@ -1,4 +1,4 @@
-"""In the tables of a store: damage is an error that names thread and checkpoint; other threads continue."""
+"""Promise 12 in the tables of a store: damage is an error that names thread and checkpoint; other threads continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recorded step is not executed again; at most the steps that were in flight repeat."""
+"""Promise 3: a recorded step is not executed again; at most the steps that were in flight repeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In PostgreSQL: lists cost the same with 100 or 10,000 stored, counted in pages that it looks at."""
+"""Promise 17 in PostgreSQL: lists cost the same with 100 or 10,000 stored, counted in pages that it looks at."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.promises.processes import Place
-from tests.promises.test_lists_cost_the_same_whatever_is_stored import LISTS, SHAPES, Call, expected_lengths, filled
+from tests.promises.test_p17_lists_cost_the_same_whatever_is_stored import LISTS, SHAPES, Call, expected_lengths, filled
 from tests.schemas import SCHEMAS
 
 from perdure.checkpoints.storage import StoreCheckpointStorage

@@ -1,4 +1,4 @@
-"""In the folder of a file store: flipped bits, lost ends, missing and foreign files, newer versions."""
+"""Promise 12 in the folder of a file store: flipped bits, lost ends, missing and foreign files, newer versions."""
 
 from __future__ import annotations
 

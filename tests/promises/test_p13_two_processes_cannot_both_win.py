@@ -1,4 +1,4 @@
-"""Of two processes that move one thread the loser gets ThreadConflict, and nothing of it is stored."""
+"""Promise 13: of two processes that move one thread the loser gets ThreadConflict, and nothing of it is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Across processes: a dead owner is noticed at once, one that lives is respected until its lease ends."""
+"""Promise 14 across processes: a dead owner is noticed at once, one that lives is respected until its lease ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Siblings are cancelled and awaited, writes dropped, executors restored; the thread can resume at once."""
+"""Promise 7: siblings are cancelled and awaited, writes dropped, executors restored; the thread can resume at once."""
 
 from __future__ import annotations
 

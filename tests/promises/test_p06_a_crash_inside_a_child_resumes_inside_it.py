@@ -1,4 +1,4 @@
-"""A sub-workflow's supersteps are durable too; whatever interrupts it, it resumes where it stood."""
+"""Promise 6: a sub-workflow's supersteps are durable too; whatever interrupts it, it resumes where it stood."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention drops events with their checkpoints. The log of a thread's current work is always whole."""
+"""Promise 18: retention drops events with their checkpoints. The log of a thread's current work is always whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The latest checkpoint and a list of 100 read no payload, and cost the same with 10 or 10,000 stored."""
+"""Promise 17: the latest checkpoint and a list of 100 read no payload, and cost the same with 10 or 10,000 stored."""
 
 from __future__ import annotations
 

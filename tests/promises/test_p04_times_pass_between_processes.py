@@ -1,4 +1,4 @@
-"""For times: a durable sleep and a deadline outlive their process, and fire in the next run of a new one."""
+"""Promise 4 for times: a durable sleep and a deadline outlive their process, and fire in the next run of a new one."""
 
 from __future__ import annotations
 
