@@ -61,6 +61,14 @@ def test_page_wraps_at_110_characters(page: Path) -> None:
     assert [line for line in lines if len(line) > 110 and " " in line.strip()] == []
 
 
+def test_each_promise_of_the_page_has_a_test_file_of_its_number() -> None:
+    page = (DOCS / "explanation" / "durability.md").read_text(encoding="utf-8")
+    promises = re.findall(r"^\| (\d+) \| [A-Z]", page, re.MULTILINE)
+    tests = {path.name[6:8] for path in (ROOT / "tests" / "promises").glob("test_p[0-9][0-9]_*.py")}
+    assert [f"{int(number):02}" for number in promises] == sorted(tests)
+    assert len(promises) == 18
+
+
 def test_numbers_of_the_readme_promises_are_measured() -> None:
     measured = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
     measured += (DOCS / "reliability.md").read_text(encoding="utf-8")
