@@ -176,10 +176,8 @@ if TYPE_CHECKING:
     from perdure.stores.encrypted.keys import NotRekeyed as NotRekeyed, RekeyReport as RekeyReport
     from perdure.stores.encrypted.store import EncryptedStore as EncryptedStore
     from perdure.stores.memory.store import MemoryStore as MemoryStore
-    from perdure.workflows.agent import (
-        RequestInfoFunctionArgs as RequestInfoFunctionArgs,
-        WorkflowAgent as WorkflowAgent,
-    )
+    from perdure.workflows.agent import WorkflowAgent as WorkflowAgent
+    from perdure.workflows.agent_output import RequestInfoFunctionArgs as RequestInfoFunctionArgs
     from perdure.workflows.builder import (
         DEFAULT_MAX_ITERATIONS as DEFAULT_MAX_ITERATIONS,
         WorkflowBuilder as WorkflowBuilder,
@@ -281,7 +279,8 @@ _NAMES = {
     "perdure.stores.encrypted.keys": "NotRekeyed RekeyReport",
     "perdure.stores.encrypted.store": "EncryptedStore",
     "perdure.stores.memory.store": "MemoryStore",
-    "perdure.workflows.agent": "RequestInfoFunctionArgs WorkflowAgent",
+    "perdure.workflows.agent": "WorkflowAgent",
+    "perdure.workflows.agent_output": "RequestInfoFunctionArgs",
     "perdure.workflows.builder": "DEFAULT_MAX_ITERATIONS WorkflowBuilder",
     "perdure.workflows.functions": "FunctionalWorkflow workflow",
     "perdure.workflows.handle": "RunHandle",

@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from perdure.agents.pydantic.agent import Agent as Agent
     from perdure.agents.recording import ApprovalResponse as ApprovalResponse, record_call as record_call
     from perdure.agents.tools import Tool as Tool, ToolContext as ToolContext, tool as tool
-    from perdure.workflows.agent import (
-        RequestInfoFunctionArgs as RequestInfoFunctionArgs,
-        WorkflowAgent as WorkflowAgent,
-    )
+    from perdure.workflows.agent import WorkflowAgent as WorkflowAgent
+    from perdure.workflows.agent_output import RequestInfoFunctionArgs as RequestInfoFunctionArgs
 
 _HOME = homes_of(
     {
@@ -44,7 +42,8 @@ _HOME = homes_of(
         "perdure.agents.pydantic.agent": "Agent",
         "perdure.agents.recording": "ApprovalResponse record_call",
         "perdure.agents.tools": "Tool ToolContext tool",
-        "perdure.workflows.agent": "RequestInfoFunctionArgs WorkflowAgent",
+        "perdure.workflows.agent": "WorkflowAgent",
+        "perdure.workflows.agent_output": "RequestInfoFunctionArgs",
     }
 )
 

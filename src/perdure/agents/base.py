@@ -303,9 +303,15 @@ async def take_turn(
 
 
 async def take_live_turn(
-    agent: Any, messages: Sequence[Message], session: AgentSession | None = None, **kwargs: Any
+    agent: Any,
+    messages: Sequence[Message],
+    session: AgentSession | None = None,
+    *,
+    is_output: bool = False,
+    **kwargs: Any,
 ) -> AgentResponse:
-    """`take_turn` in a handler: new updates are emitted to subscribers of the run."""
+    """`take_turn` in a handler: new updates are emitted to subscribers of the run. `is_output`: whether the response is
+    the executor's next output."""
     context = current_delivery()
     if context is None:
         raise InvalidRun("take_live_turn needs a workflow. Outside of a workflow use `agent.run`.")
@@ -317,7 +323,7 @@ async def take_live_turn(
         if replayed:
             emit_replay(context.delivery.lane.full_id, named)
         else:
-            context.emit_live(named)
+            context.emit_live(named, is_output=is_output)
 
     with emit_updates_to(listen if context.is_streaming() else None):
         return await take_turn(agent, messages, session, **kwargs)

@@ -83,6 +83,7 @@ class AgentExecutor(Executor):
 
     may_end_here = True
     is_stateless = True
+    streams_output = True
 
     def __init__(
         self,
@@ -212,7 +213,9 @@ class AgentExecutor(Executor):
             if self._session is not None:
                 session = self._session.copy(session_id=session_id)
                 ctx.private["began"] = session.version
-        response = await take_live_turn(self.agent, messages, session, **run_arguments(ctx))
+        response = await take_live_turn(
+            self.agent, messages, session, is_output=self.streams_output, **run_arguments(ctx)
+        )
         ctx.private["session"] = session
         return response
 

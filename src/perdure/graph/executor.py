@@ -121,6 +121,8 @@ class Executor:
 
     may_end_here = False
     """Whether a message that no edge takes needs no warning, because it has been yielded already."""
+    streams_output = False
+    """Whether it is like an agent for the consumer of a streamed run: its response arrives as updates."""
     value_types: tuple[Any, ...] = ()
     """Types of its checkpoints beside those of its handlers."""
     is_stateless = False

@@ -147,6 +147,7 @@ class BaseGroupChatOrchestrator(Executor):
     outside begins a chat or continues an ended one, and resets the count of rounds.
     """
 
+    streams_output = True
     TERMINATION_CONDITION_MET_MESSAGE: ClassVar[str] = "The group chat has reached its termination condition."
     MAX_ROUNDS_MET_MESSAGE: ClassVar[str] = "The group chat has reached the maximum number of rounds."
     TERMINATED_MESSAGE: ClassVar[str] = "The group chat was ended by its orchestrator."

@@ -100,6 +100,8 @@ class Autonomy(msgspec.Struct, frozen=True):
 class HandoffAgentExecutor(Executor):
     """Runs an agent's turns, with a tool for each possible handoff."""
 
+    streams_output = True
+
     def __init__(self, agent: Any, routes: tuple[HandoffRoute, ...]) -> None:
         super().__init__(agent_name(agent))
         self.agent = agent
@@ -111,7 +113,8 @@ class HandoffAgentExecutor(Executor):
     async def take_turn(self, turn: TakeTurn, ctx: WorkflowContext[TurnTaken, AgentResponse]) -> None:
         session = ctx.private.get("session") or AgentSession(session_id=session_id_for(ctx))
         tools = [route.tool() for route in self._routes]
-        response = await take_live_turn(self.agent, turn.messages, session, tools=tools, **run_arguments(ctx))
+        options = {"tools": tools, **run_arguments(ctx)}
+        response = await take_live_turn(self.agent, turn.messages, session, is_output=self.streams_output, **options)
         ctx.private["session"] = session
         await ctx.yield_output(response)
         await ctx.send_message(TurnTaken(self.id, response, self._target(response)))

@@ -99,6 +99,8 @@ Context: TypeAlias = WorkflowContext[
 class MagenticOrchestrator(Executor):
     """Carries out the manager's decisions. `self` holds no state of a thread."""
 
+    streams_output = True
+
     def __init__(
         self,
         make_manager: Callable[[], MagenticManagerBase],

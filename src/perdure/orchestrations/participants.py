@@ -301,6 +301,8 @@ class AgentApprovalExecutor(AgentExecutor):
     The review is an AgentRequestInfoResponse. Answers without approval stay in the conversation, with their reviews.
     """
 
+    streams_output = False  # an answer is an output once it is approved
+
     async def converse(
         self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]
     ) -> tuple[list[Message], AgentResponse]:

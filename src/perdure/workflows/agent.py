@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
-from perdure.agents.base import RecordingAgent, as_agent_message
+from perdure.agents.base import RecordingAgent
 from perdure.agents.conversation.message import AgentSession, Content, Message, as_messages
-from perdure.agents.conversation.response import (
-    AgentResponse,
-    AgentResponseUpdate,
-    add_usage,
-    is_other_message,
-    update_of,
-)
+from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.recording import (
     current_delivery,
     emit_replays_to,
@@ -31,6 +24,13 @@ from perdure.errors import ThreadNotFound, ThreadNotIdle
 from perdure.events import WorkflowEvent
 from perdure.graph.executor import accepts
 from perdure.records import CheckpointInfo
+from perdure.workflows.agent_output import (
+    REQUEST_INFO,
+    RequestInfoFunctionArgs,
+    UpdateStream,
+    asking,
+    build_response,
+)
 
 if TYPE_CHECKING:
     from perdure.workflows.functions import FunctionalWorkflow
@@ -104,12 +104,15 @@ class WorkflowAgent(RecordingAgent):
     """
 
     keeps_conversation: ClassVar[bool] = True
+    REQUEST_INFO_FUNCTION_NAME: ClassVar[str] = REQUEST_INFO
+    RequestInfoFunctionArgs = RequestInfoFunctionArgs
 
     def __init__(
         self,
         workflow: Workflow | FunctionalWorkflow[Any, Any],
         name: str | None = None,
         *,
+        id: str | None = None,
         description: str | None = None,
         context_providers: Any = None,
     ) -> None:
@@ -120,14 +123,17 @@ class WorkflowAgent(RecordingAgent):
             )
         build: Callable[[], Workflow] | None = getattr(workflow, "build", None)
         workflow = cast("Workflow", workflow) if build is None else build()
-        super().__init__(name or workflow.name, description=description or workflow.description)
+        super().__init__(name or workflow.name, id=id, description=description or workflow.description)
         start = workflow.executors[workflow.start_executor_id]
         if not accepts(start, list[Message]):
             raise ValueError(
-                f"The start executor {start.id!r} of {workflow.name!r} does not accept list[Message], the input of "
-                "an agent. Write a handler for it, or start with an agent."
+                f"Workflow's start executor cannot handle list[Message], the input of an agent: {start.id!r} of "
+                f"{workflow.name!r} has no handler for it. Write one, or start with an agent."
             )
         self.workflow = workflow
+        self.pending_requests: dict[str, WorkflowEvent] = {}
+        """The requests that were pending at the end of the last turn, by id."""
+        asking.add(workflow)
 
     def run(
         self,
@@ -209,22 +215,27 @@ class WorkflowAgent(RecordingAgent):
         answers = _find_answers(messages)
         message = messages if messages and not answers else None
         run_options: dict[str, Any] = {**options, "responses": answers} if answers else dict(options)
+        run = self.workflow.new_run(message, **run_options)
         if not is_streaming():
-            result = await self.workflow.run(message, **run_options)
-            return result, build_response(result, self, before)
-        updates = UpdateStream(self, before)
-        async with self.workflow.run(message, stream=True, **run_options) as events:
+            return self._end_turn(await run.execute(), before)
+        updates = UpdateStream(self, run.run_id, before)
+        async with run.stream() as events:
             # Agents in the workflow publish updates only through its events.
             with emit_updates_to(None), emit_replays_to(updates.repeat):
                 iterator = aiter(events)
             async for event in iterator:
                 for update in updates.add(event):
                     emit_update(update)
-            result = await events
-        response = build_response(result, self, before)
-        for update in final_updates(response, result):
+            result, response = self._end_turn(await events, before, request_author=self.name)
+        for update in updates.end(response, len(self.pending_requests)):
             emit_update(update)
         return result, response
+
+    def _end_turn(
+        self, result: WorkflowRunResult, before: int, *, request_author: str | None = None
+    ) -> tuple[WorkflowRunResult, AgentResponse]:
+        self.pending_requests = {str(event.request_id): event for event in result.get_request_info_events()}
+        return result, build_response(result, self, before, request_author)
 
 
 def _find_answers(messages: Iterable[Message]) -> dict[str, Any]:
@@ -251,150 +262,3 @@ def _answer_of(content: Content) -> Any:
 
 def _call_id(content: Content) -> str | None:
     return content.id or content.call_id
-
-
-REQUEST_INFO = "request_info"
-"""The name of the function call of a request."""
-
-
-class RequestInfoFunctionArgs(msgspec.Struct, frozen=True):
-    """The arguments of a request's function call."""
-
-    request_id: str
-    data: Any
-
-
-def build_response(result: WorkflowRunResult, agent: WorkflowAgent, before: int) -> AgentResponse:
-    """All outputs since the last outside input, in the order of the deliveries, then the pending requests."""
-    counts: Counter[str] = Counter()
-    messages: list[Message] = []
-    value, usage = None, None
-    for event in result.outputs:
-        output = _read_output(event, agent.name, counts, before)
-        messages += output.messages
-        value = output.value if output.value is not None else value
-        usage = add_usage(usage, output.usage_details) if output.usage_details is not None else usage
-    requests = tuple(_as_call(event) for event in result.get_request_info_events())
-    if requests:
-        messages.append(Message("assistant", requests, agent.name, "requests"))
-    return AgentResponse(
-        messages=tuple(messages), response_id=result.run_id, agent_id=agent.id, usage_details=usage, value=value
-    )
-
-
-def final_updates(response: AgentResponse, result: WorkflowRunResult) -> Iterator[AgentResponseUpdate]:
-    """The last updates: the requests, and the usage and value of the whole response."""
-    ids: dict[str, Any] = {"response_id": response.response_id, "agent_id": response.agent_id}
-    if result.get_request_info_events():
-        requests = response.messages[-1]
-        yield update_of(requests, contents=requests.contents, **ids)
-    usage = () if response.usage_details is None else (Content.from_usage(response.usage_details),)
-    yield AgentResponseUpdate(contents=usage, value=response.value, **ids)
-
-
-class UpdateStream:
-    """The updates of a run: each output once, in parts if its executor streams it, else as a whole."""
-
-    def __init__(self, agent: WorkflowAgent, before: int) -> None:
-        self._before = before
-        self._graph = agent.workflow.graph
-        self._name = agent.name
-        self._counts: Counter[str] = Counter()
-        self._parts: dict[str, list[AgentResponseUpdate]] = {}
-        """By executor: the streamed parts of its next output."""
-        self._repeated: dict[str, list[AgentResponseUpdate]] = {}
-        """By executor: the parts that it streamed before an interruption."""
-        self._current: dict[str, tuple[AgentResponseUpdate, int]] = {}
-        """By executor: the first update of its current message, and the index of that message in the output."""
-
-    def repeat(self, executor_id: str, update: AgentResponseUpdate) -> None:
-        """Add an update from before an interruption. It precedes the next update of its executor, unless this stream
-        already has one."""
-        if executor_id not in self._parts:
-            self._repeated.setdefault(executor_id, []).append(update)
-
-    def add(self, event: WorkflowEvent) -> Iterator[AgentResponseUpdate]:
-        executor_id = str(event.executor_id)
-        if event.type == "data" and isinstance(event.data, AgentResponseUpdate):
-            # Updates of executors without public outputs, and of sub-workflows, are internal.
-            if executor_id in self._graph.output_kinds:
-                for update in (*self._repeated.pop(executor_id, ()), event.data):
-                    yield from self._add_part(executor_id, update)
-        elif event.type in ("output", "intermediate"):
-            self._repeated.pop(executor_id, None)
-            parts = self._parts.pop(executor_id, [])
-            self._current.pop(executor_id, None)
-            output = _read_output(event, self._name, self._counts, self._before)
-            if AgentResponse.from_updates(parts).messages != output.messages:
-                yield from AgentResponse(messages=output.messages).to_updates()
-
-    def _add_part(self, executor_id: str, update: AgentResponseUpdate) -> Iterator[AgentResponseUpdate]:
-        """The update with the message id of the response, which separates concurrent executors."""
-        contents = tuple(content for content in update.contents if content.type != "usage")
-        if not contents and update.role is None:
-            return
-        first, index = self._current.get(executor_id, (None, -1))
-        if first is None or is_other_message(first, update):
-            index += 1
-            self._current[executor_id] = update, index
-        message_id = update.message_id or _message_id(self._before, executor_id, self._counts[executor_id] + 1, index)
-        part = AgentResponseUpdate(
-            contents=contents,
-            role=update.role,
-            author_name=update.author_name,
-            message_id=message_id,
-            additional_properties=update.additional_properties,
-            is_whole=update.is_whole,
-        )
-        self._parts.setdefault(executor_id, []).append(part)
-        yield part
-
-
-def _message_id(before: int, executor_id: str, count: int, index: int) -> str:
-    """Equal in every run of the turn, and unique in the session, which had `before` messages."""
-    return f"{executor_id}-{count}-{index}" if before == 0 else f"{before}-{executor_id}-{count}-{index}"
-
-
-def _read_output(event: WorkflowEvent, name: str, counts: Counter[str], before: int) -> AgentResponse:
-    """The output as a response, whose messages have ids."""
-    executor_id = str(event.executor_id)
-    counts[executor_id] += 1
-    response = _as_response(event.data, event.executor_id or name)
-    messages = (
-        message
-        if message.message_id is not None
-        else msgspec.structs.replace(message, message_id=_message_id(before, executor_id, counts[executor_id], index))
-        for index, message in enumerate(response.messages)
-    )
-    return msgspec.structs.replace(response, messages=tuple(messages))
-
-
-def _as_response(data: Any, author: str) -> AgentResponse:
-    if isinstance(data, AgentResponse):
-        return data
-    if isinstance(data, AgentResponseUpdate):
-        return AgentResponse.from_updates([data])
-    if isinstance(data, (str, Message, Content)):
-        return AgentResponse(messages=(as_agent_message(data, author),))
-    if isinstance(data, Sequence) and data and all(isinstance(item, (str, Message, Content)) for item in data):
-        return AgentResponse(messages=tuple(as_agent_message(item, author) for item in data))
-    try:
-        text = msgspec.json.encode(data).decode()
-    except (TypeError, ValueError):
-        text = str(data)
-    return AgentResponse(messages=(as_agent_message(text, author),), value=data)
-
-
-def _as_call(event: WorkflowEvent) -> Content:
-    request_id, data = str(event.request_id), event.data
-    if isinstance(data, Content) and data.user_input_request:
-        if data.type == "function_call":
-            return msgspec.structs.replace(data, call_id=request_id)
-        return msgspec.structs.replace(data, id=request_id)
-    try:
-        plain = msgspec.to_builtins(data)
-    except (TypeError, ValueError):
-        plain = str(data)
-    arguments = msgspec.json.encode(RequestInfoFunctionArgs(request_id, plain)).decode()
-    call = Content.from_function_call(request_id, REQUEST_INFO, arguments=arguments)
-    return msgspec.structs.replace(call, user_input_request=True)

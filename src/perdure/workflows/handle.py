@@ -19,6 +19,7 @@ from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.isolation import isolate
 from perdure.names import checkpoint_id_of, new_item_id
 from perdure.records import CheckpointInfo
+from perdure.workflows.streaming import AgentOutputs
 from perdure.workflows.threads import read_history
 from perdure.workflows.time_travel import save_again
 
@@ -169,7 +170,7 @@ class RunHandle:
         self._drop_alarm()
         changes.setdefault("thread_id", self._thread_id)
         self._run = Run(self._live, replace(self._request, **changes))
-        work = self._run.execute(self._put)
+        work = self._run.execute(self._put, view=AgentOutputs(self._compiled.graph))
         self._task = asyncio.get_running_loop().create_task(work, name=f"run {self._run.run_id}")
         self._task.add_done_callback(self._end_run)
 

@@ -27,6 +27,7 @@ from perdure.records import CheckpointInfo
 from perdure.workflows import threads, time_travel
 from perdure.workflows.agent import WorkflowAgent
 from perdure.workflows.handle import RunHandle
+from perdure.workflows.streaming import AgentOutputs
 
 if TYPE_CHECKING:
     from perdure.workflows.migration_check import ThreadFits
@@ -82,7 +83,7 @@ class Workflow:
         run = self.new_run(message, **options)
         if not stream:
             return run.execute()
-        return ResponseStream[WorkflowEvent, WorkflowRunResult](run.execute, run.interrupt)
+        return run.stream(AgentOutputs(self._graph))
 
     def new_run(self, message: Any = None, **options: Unpack[RunOptions]) -> Run:
         """A run that has not started: its caller can distinguish a rejected run from one that failed later."""

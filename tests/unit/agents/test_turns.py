@@ -108,7 +108,7 @@ async def test_session_state_of_an_agent_is_part_of_the_thread() -> None:
 
 async def test_stream_of_another_type_is_emitted_live_and_joins_to_the_response() -> None:
     stream = flow(Remembering()).run("hi", stream=True)
-    live = [event.data async for event in stream if event.type == "data"]
+    live = [event.data async for event in stream if event.type == "output"]
     assert [update.text for update in live] == ["turn", " 1", ""]
     [response] = (await stream).get_outputs()
     assert response.messages == (Message("assistant", "turn 1", "remembering"),)

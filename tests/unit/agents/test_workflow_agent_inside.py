@@ -141,7 +141,7 @@ async def test_turn_that_fails_inside_is_retried_from_the_failed_request(tmp_pat
 
 async def test_words_inside_stream_outside_once_per_agent() -> None:
     stream = outer(InMemoryCheckpointStorage()).run("go", thread_id="t", stream=True)
-    live = [event.data async for event in stream if event.type == "data"]
+    live = [event.data async for event in stream if event.type == "output"]
     joined = AgentResponse.from_updates(live)
     assert [message.text for message in joined.messages if message.text] == ["one", "three", "so be it"]
     assert [message.author_name for message in joined.messages if message.text] == ["first", "second", "last"]

@@ -109,8 +109,10 @@ async def test_usage_includes_the_leader() -> None:
 
 
 async def test_output_of_the_leader_is_not_streamed() -> None:
-    seen = [event async for event in led([next_is("bob"), END]).run("Talk.", stream=True) if event.type == "data"]
-    assert {event.executor_id for event in seen} == {"bob"}
+    stream = led([next_is("bob"), END], output_from="all").run("Talk.", stream=True)
+    seen = [event async for event in stream if event.type in ("data", "output")]
+    assert [event.data.text for event in seen if event.executor_id == LEADER] == ["Agreed."]
+    assert {event.executor_id for event in seen} == {"bob", LEADER}
 
 
 def test_participant_cannot_lead_the_chat() -> None:

@@ -260,7 +260,7 @@ async def test_words_stream_as_they_come_and_usage_adds_up_over_the_thread(stora
     b = ScriptedAgent("b", ["One word more.", "Yes."], usage={"total_token_count": 4})
     workflow = team(storage, a, b).build()
     stream = workflow.run("Hello", thread_id="t", stream=True)
-    updates = [event async for event in stream if event.type == "data"]
+    updates = [event async for event in stream if event.type == "output"]
     parts = [
         event.data for event in updates if isinstance(event.data, AgentResponseUpdate) and event.executor_id == "b"
     ]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from tests.unit.orchestrations.handoff_team import CONVERSATION, FIRST, REPLIES, support, talked, to_public
 
-from perdure import InMemoryCheckpointStorage
+from perdure import InMemoryCheckpointStorage, RequestInfoFunctionArgs
 from perdure.agents.conversation.message import AgentSession, Content, Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 
@@ -26,7 +25,7 @@ def answered(request: Content, *, as_messages: bool) -> Content:
         assert request.function_call is not None
         item = request.function_call.parse_arguments()["item"]
         return request.reject("too late") if item == "bulb" else request.approve({"item": "lamp", "amount": 80})
-    question = json.loads(str(request.arguments))["data"]["agent_response"]["messages"][-1]["contents"][0]["text"]
+    question = RequestInfoFunctionArgs.from_dict(request.parse_arguments()).request_event.data.agent_response.text
     reply: Any = REPLIES[question]
     if as_messages:
         reply = [Message("user", reply).to_dict()]

@@ -199,18 +199,16 @@ async def test_team_as_an_agent_streams_the_answer_of_the_last_agent() -> None:
     assert AgentResponse.from_updates(updates).text == (await stream.get_final_response()).text == "The text."
 
 
-async def test_stream_contains_the_words_of_every_agent_in_order() -> None:
-    seen: list[tuple[str | None, str]] = []
-    async for event in trio().run("Write.", stream=True):
-        if event.type == "data" and isinstance(event.data, AgentResponseUpdate) and event.data.text:
-            seen.append((event.executor_id, event.data.text))
+async def test_stream_contains_the_words_of_public_agents_in_order() -> None:
+    seen: list[tuple[str, str | None, str]] = []
+    async for event in trio(output_from=["editor"], intermediate_output_from=["writer"]).run("Write.", stream=True):
+        if isinstance(event.data, AgentResponseUpdate) and event.data.text:
+            seen.append((event.type, event.executor_id, event.data.text))
     assert seen == [
-        ("writer", "A"),
-        ("writer", " draft."),
-        ("critic", "Too"),
-        ("critic", " long."),
-        ("editor", "The"),
-        ("editor", " text."),
+        ("intermediate", "writer", "A"),
+        ("intermediate", "writer", " draft."),
+        ("output", "editor", "The"),
+        ("output", "editor", " text."),
     ]
 
 

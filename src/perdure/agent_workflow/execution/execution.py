@@ -194,7 +194,7 @@ class Execution:
         ended: list[events.AgentWorkflowEvent] = []
         """Emitted once the result is saved."""
         chosen = {"on_busy": "enqueue", **options, "thread_id": self.execution_id}
-        stream = self._workflow.run(chosen.pop("message", None), stream=True, **chosen)
+        stream = self._workflow.new_run(chosen.pop("message", None), **chosen).stream()
         try:
             async for event in stream:
                 failed = event if event.type == "failed" else failed

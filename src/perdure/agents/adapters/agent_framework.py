@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import agent_framework
@@ -141,14 +141,11 @@ class FrameworkAgent(BaseAgent):
         _save_session(session, own)
         return response
 
-    async def _stream(
-        self, new: Sequence[Message], session: AgentSession | None, options: dict[str, Any]
-    ) -> AsyncIterator[AgentResponseUpdate]:
+    def _stream(self, new: Sequence[Message], session: AgentSession | None, options: dict[str, Any]) -> _Stream:
         own = self._own_session(session)
         messages = self._their_messages(new, session, own)
-        async for update in self.agent.run(messages, stream=True, session=own, **options):
-            yield as_update(update, self.name)
-        _save_session(session, own)
+        stream = self.agent.run(messages, stream=True, session=own, **options)
+        return _Stream(stream, self.name, lambda: _save_session(session, own))
 
     def _their_messages(self, new: Sequence[Message], session: AgentSession | None, own: Any) -> list[Any]:
         """The new messages in the framework's types. A new session of the framework gets all earlier messages too."""
@@ -169,6 +166,31 @@ class FrameworkAgent(BaseAgent):
         return agent_framework.AgentSession(
             session_id=session.session_id, service_session_id=session.service_session_id
         )
+
+
+class _Stream:
+    """The updates of a framework's stream, and its own final response: it has what updates do not have."""
+
+    def __init__(self, stream: Any, agent_name: str, end: Callable[[], None]) -> None:
+        self._stream = stream
+        self._agent_name = agent_name
+        self._end = end
+        self._updates: list[Any] = []
+
+    async def __aiter__(self) -> AsyncIterator[AgentResponseUpdate]:
+        if inspect.isawaitable(self._stream) and not hasattr(self._stream, "__aiter__"):
+            self._stream = await self._stream
+        async for update in self._stream:
+            self._updates.append(update)
+            yield as_update(update, self._agent_name)
+
+    async def get_final_response(self) -> AgentResponse:
+        if hasattr(self._stream, "get_final_response"):
+            response = await self._stream.get_final_response()
+        else:  # the async generator of an agent of the user's
+            response = agent_framework.AgentResponse.from_updates(self._updates)
+        self._end()
+        return as_response(response, self._agent_name)
 
 
 def _save_session(session: AgentSession | None, own: Any) -> None:

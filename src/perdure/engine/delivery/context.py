@@ -120,11 +120,12 @@ class DeliveryContext(msgspec.Struct, eq=False):
         )
         self.delivery.emit_once(lane.in_child(taken))
 
-    def emit_live(self, data: Any) -> None:
-        """Emit to live consumers only: the event is not logged and not replayed."""
+    def emit_live(self, data: Any, *, is_output: bool = False) -> None:
+        """Emit to live consumers only: the event is not logged and not replayed. `is_output`: whether it is a part of
+        the executor's next output."""
         lane = self._lane
-        event = WorkflowEvent("data", data, origin=WorkflowEventSource.EXECUTOR, executor_id=lane.full_id)
-        lane.scope.emit(lane.in_child(event))
+        origin = WorkflowEventSource.FRAMEWORK if is_output else WorkflowEventSource.EXECUTOR
+        lane.scope.emit(lane.in_child(WorkflowEvent("data", data, origin=origin, executor_id=lane.full_id)))
 
     def add_usage(self, usage: Mapping[str, int]) -> None:
         """Counts that add up over the whole thread, such as tokens."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from perdure.checkpoints.any_storage import OpenThread, PlainThread, load_thread_metadata
 from perdure.clock import await_uncancelled
@@ -17,6 +17,7 @@ from perdure.engine.run.commit import Committer, resting_state, running_state
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.opening import Opening, note_unreleased, storage_key
 from perdure.engine.run.request import Entry, RunRequest, add_message, enter
+from perdure.engine.run.stream import ResponseStream
 from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
 from perdure.engine.thread.position import Position, next_deadline, own_event
 from perdure.engine.watch import Watch
@@ -27,6 +28,9 @@ from perdure.names import new_run_id
 from perdure.observing import observers
 
 logger = get_logger("engine")
+
+View: TypeAlias = Callable[[WorkflowEvent], Sequence[WorkflowEvent]]
+"""Returns an event as a consumer gets it: one, several or none."""
 
 PLAIN_STORAGE = (
     "This storage has only the six methods of CheckpointStorage, so the thread has no journal (a failed "
@@ -103,6 +107,7 @@ class Run:
         self._events: list[WorkflowEvent] = []
         self._statuses: list[WorkflowEvent] = []
         self._listener: Callable[[WorkflowEvent], None] | None = None
+        self._view: View | None = None
         self._is_streaming = False
         self._opened: OpenThread | None = None
         self._ownership: Ownership | None = None
@@ -122,10 +127,15 @@ class Run:
         """Known once it has ended: when the first of the pending requests expires."""
 
     async def execute(
-        self, listener: Callable[[WorkflowEvent], None] | None = None, *, is_streaming: bool = False
+        self,
+        listener: Callable[[WorkflowEvent], None] | None = None,
+        *,
+        is_streaming: bool = False,
+        view: View | None = None,
     ) -> WorkflowRunResult:
-        """Run to the end. Raises the error of a handler, after the thread was restored to its head and released."""
-        self._listener = listener
+        """Run to the end. Raises the error of a handler, after the thread was restored to its head and released. `view`
+        changes events for the listener and the result; the log and followers get them unchanged."""
+        self._listener, self._view = listener, view
         self._is_streaming = is_streaming or listener is not None
         ownership = self._ownership = Ownership(self.run_id)
         ownership.drives = True
@@ -156,7 +166,11 @@ class Run:
             try:
                 return self._finish(thread, ownership, error)
             finally:
-                self._listener = None  # it may refer to this run
+                self._listener = self._view = None  # they may refer to this run
+
+    def stream(self, view: View | None = None) -> ResponseStream[WorkflowEvent, WorkflowRunResult]:
+        """Its events as they happen: as its followers get them, unless a view changes them."""
+        return ResponseStream(lambda put: self.execute(put, view=view), self.interrupt)
 
     async def _release(self, thread: LiveThread, ownership: Ownership, stored_thread: OpenThread | None) -> None:
         """Release the thread, here and in its store. Logs an error of the store."""
@@ -298,9 +312,10 @@ class Run:
         return self._loop is None or self._loop.takes_input
 
     def _emit(self, event: WorkflowEvent) -> None:
-        self._events.append(event)
-        if self._listener is not None:
-            self._listener(own_event(event))
+        for visible in (event,) if self._view is None else self._view(event):
+            self._events.append(visible)
+            if self._listener is not None:
+                self._listener(own_event(visible))
         opened = self._opened
         if opened is not None and opened.feed is not None:
             feed = opened.feed

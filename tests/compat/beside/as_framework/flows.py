@@ -2,4 +2,4 @@
 
 from agent_framework import *
 from agent_framework.exceptions import *
-from agent_framework.orchestrations import *
+from agent_framework_orchestrations import *

@@ -1,0 +1,224 @@
+"""What a workflow does, as the response of its agent: whole, and in updates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import msgspec
+
+from perdure.agents.base import as_agent_message
+from perdure.agents.conversation.message import Content, Message
+from perdure.agents.conversation.response import (
+    AgentResponse,
+    AgentResponseUpdate,
+    add_usage,
+    is_other_message,
+    update_of,
+)
+from perdure.codec import DeclaredTypes, declare
+from perdure.engine.run.run import WorkflowRunResult
+from perdure.errors import UnsavableValue
+from perdure.events import WorkflowEvent
+
+if TYPE_CHECKING:
+    from perdure.workflows.agent import WorkflowAgent
+    from perdure.workflows.workflow import Workflow
+
+REQUEST_INFO = "request_info"
+"""The name of the function call of a request."""
+
+asking: WeakSet[Workflow] = WeakSet()
+"""Workflows of this process with an agent: the data of their requests is decoded to the types that they declare."""
+
+
+class RequestInfoFunctionArgs(msgspec.Struct, frozen=True):
+    """The arguments of a request's function call: `RequestInfoFunctionArgs.from_dict(call.parse_arguments())`."""
+
+    request_id: str
+    request_event: WorkflowEvent
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON, with data of a type that cannot be stored as its text."""
+        try:
+            event = self.request_event.to_dict()
+        except UnsavableValue:
+            text = str(self.request_event.data)
+            event = msgspec.structs.replace(self.request_event, data=text, request_type=str).to_dict()
+        return {"request_id": self.request_id, "request_event": event}
+
+    @classmethod
+    def from_dict(
+        cls, payload: Mapping[str, Any], *, allowed_types: Mapping[str, type] | None = None
+    ) -> RequestInfoFunctionArgs:
+        """Data of a type that no workflow agent of this process declares, and that is not allowed, is `Opaque`. Raises
+        ValueError for other payloads."""
+        if "request_event" not in payload or not payload.get("request_id"):
+            raise ValueError(f"Expected the arguments of {REQUEST_INFO!r}: a request_id and a request_event.")
+        allowed = declare(*(allowed_types or {}).values())
+        declared = reduce(DeclaredTypes.union, (workflow.declared_types for workflow in asking), allowed)
+        return cls(str(payload["request_id"]), WorkflowEvent.from_dict(payload["request_event"], declared))
+
+
+def build_response(
+    result: WorkflowRunResult, agent: WorkflowAgent, before: int, request_author: str | None = None
+) -> AgentResponse:
+    """All outputs since the last outside input, in the order of the deliveries, then the pending requests. The author
+    of a request is the executor that asks, unless it is given."""
+    counts: Counter[str] = Counter()
+    messages: list[Message] = []
+    value, usage = None, None
+    created: list[str] = []
+    for event in result.outputs:
+        output = _read_output(event, agent.name, counts, before)
+        messages += output.messages
+        value = output.value if output.value is not None else value
+        usage = add_usage(usage, output.usage_details) if output.usage_details is not None else usage
+        created += [] if output.created_at is None else [output.created_at]
+    for request in result.get_request_info_events():
+        author = request_author or request.source_executor_id
+        messages.append(Message("assistant", (_as_call(request),), author, str(request.request_id)))
+    return AgentResponse(
+        messages=tuple(messages),
+        response_id=result.run_id,
+        agent_id=agent.id,
+        created_at=max(created, default=None),
+        usage_details=usage,
+        value=value,
+    )
+
+
+class UpdateStream:
+    """The updates of a run: each output once, in parts if its executor streams it, else as a whole. Then the requests,
+    and the usage and value of the whole response."""
+
+    def __init__(self, agent: WorkflowAgent, run_id: str, before: int) -> None:
+        self._before = before
+        self._graph = agent.workflow.graph
+        self._name = agent.name
+        self._ids: dict[str, Any] = {"response_id": run_id, "agent_id": agent.id}
+        self._value: Any = None
+        """The last value that an update had."""
+        self._counts: Counter[str] = Counter()
+        self._streaming: set[str] = set()
+        """Executors that stream their next output."""
+        self._repeated: dict[str, list[AgentResponseUpdate]] = {}
+        """By executor: the parts that it streamed before an interruption."""
+        self._current: dict[str, tuple[AgentResponseUpdate, int]] = {}
+        """By executor: the first update of its current message, and the index of that message in the output."""
+
+    def repeat(self, executor_id: str, update: AgentResponseUpdate) -> None:
+        """Add an update from before an interruption. It precedes the next update of its executor, unless this stream
+        already has one."""
+        if executor_id not in self._streaming:
+            self._repeated.setdefault(executor_id, []).append(update)
+
+    def add(self, event: WorkflowEvent) -> Iterator[AgentResponseUpdate]:
+        executor_id = str(event.executor_id)
+        if event.type == "data" and isinstance(event.data, AgentResponseUpdate):
+            # Updates of executors without public outputs, and of sub-workflows, are internal.
+            if executor_id in self._graph.output_kinds:
+                for update in (*self._repeated.pop(executor_id, ()), event.data):
+                    yield from self._add_part(executor_id, update)
+        elif event.type in ("output", "intermediate"):
+            self._repeated.pop(executor_id, None)
+            self._current.pop(executor_id, None)
+            output = _read_output(event, self._name, self._counts, self._before)
+            if executor_id in self._streaming:
+                self._streaming.remove(executor_id)
+            else:
+                yield from self._whole(output)
+
+    def _add_part(self, executor_id: str, update: AgentResponseUpdate) -> Iterator[AgentResponseUpdate]:
+        """The update with the message id of the response, which separates concurrent executors."""
+        contents = tuple(content for content in update.contents if content.type != "usage")
+        if update.user_input_requests or (not contents and (update.contents or update.role is None)):
+            return
+        first, index = self._current.get(executor_id, (None, -1))
+        if first is None or is_other_message(first, update):
+            index += 1
+            self._current[executor_id] = update, index
+        self._streaming.add(executor_id)
+        yield msgspec.structs.replace(
+            update,
+            contents=contents,
+            author_name=update.author_name or _author(update.role, executor_id),
+            message_id=update.message_id
+            or _message_id(self._before, executor_id, self._counts[executor_id] + 1, index),
+            response_id=update.response_id or self._ids["response_id"],
+            agent_id=update.agent_id or self._ids["agent_id"],
+        )
+
+    def _whole(self, response: AgentResponse) -> Iterator[AgentResponseUpdate]:
+        ids = {**self._ids, "created_at": response.created_at}
+        ids["response_id"] = response.response_id or ids["response_id"]
+        for number, message in enumerate(response.messages, 1):
+            if number == len(response.messages) and response.value is not None:
+                self._value = ids["value"] = response.value
+            yield update_of(message, contents=message.contents, is_whole=True, **ids)
+
+    def end(self, response: AgentResponse, requests: int) -> Iterator[AgentResponseUpdate]:
+        """The last updates: the requests, which are the last messages, and the usage and value that no update had."""
+        yield from self._whole(AgentResponse(messages=response.messages[len(response.messages) - requests :]))
+        usage = () if response.usage_details is None else (Content.from_usage(response.usage_details),)
+        value = None if response.value is self._value else response.value
+        if usage or value is not None:
+            yield AgentResponseUpdate(contents=usage, value=value, **self._ids)
+
+
+def _message_id(before: int, executor_id: str, count: int, index: int) -> str:
+    """Equal in every run of the turn, and unique in the session, which had `before` messages."""
+    return f"{executor_id}-{count}-{index}" if before == 0 else f"{before}-{executor_id}-{count}-{index}"
+
+
+def _author(role: str | None, executor_id: str) -> str | None:
+    return None if role == "user" else executor_id
+
+
+def _read_output(event: WorkflowEvent, name: str, counts: Counter[str], before: int) -> AgentResponse:
+    """The output as a response, whose messages have ids and authors."""
+    executor_id = str(event.executor_id)
+    counts[executor_id] += 1
+    author = event.executor_id or name
+    response = _as_response(event.data, author)
+    messages = (
+        msgspec.structs.replace(
+            message,
+            author_name=message.author_name or _author(message.role, author),
+            message_id=message.message_id or _message_id(before, executor_id, counts[executor_id], index),
+        )
+        for index, message in enumerate(response.messages)
+    )
+    return msgspec.structs.replace(response, messages=tuple(messages))
+
+
+def _as_response(data: Any, author: str) -> AgentResponse:
+    if isinstance(data, AgentResponse):
+        return data
+    if isinstance(data, AgentResponseUpdate):
+        return AgentResponse.from_updates([data])
+    items = list(data) if isinstance(data, (list, tuple)) else [data]
+    if all(isinstance(item, (str, Content)) for item in items):
+        return AgentResponse(messages=(Message("assistant", items, author),) if items else ())
+    if all(isinstance(item, (str, Content, Message)) for item in items):
+        return AgentResponse(messages=tuple(as_agent_message(item, author) for item in items))
+    try:
+        text = msgspec.json.encode(data).decode()
+    except (TypeError, ValueError):
+        text = str(data)
+    return AgentResponse(messages=(as_agent_message(text, author),), value=data)
+
+
+def _as_call(event: WorkflowEvent) -> Content:
+    request_id, data = str(event.request_id), event.data
+    if isinstance(data, Content) and data.user_input_request:
+        if data.type == "function_call":
+            return msgspec.structs.replace(data, call_id=request_id)
+        return msgspec.structs.replace(data, id=request_id)
+    asked = WorkflowEvent.request_info(request_id, str(event.source_executor_id), data, event.response_type)
+    arguments = RequestInfoFunctionArgs(request_id, asked).to_dict()
+    call = Content.from_function_call(request_id, REQUEST_INFO, arguments=arguments)
+    return msgspec.structs.replace(call, user_input_request=True)
