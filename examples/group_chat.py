@@ -72,10 +72,10 @@ def chat(storage: SqliteCheckpointStorage) -> Workflow:
 
 async def ask(text: str, storage: SqliteCheckpointStorage) -> None:
     print("asked:", text)
-    async for event in chat(storage).run(text, thread_id="kettle", stream=True):
-        if event.type in ("intermediate", "output"):
-            [message] = event.data.messages
-            print(f"  {message.author_name}: {message.text}")
+    result = await chat(storage).run(text, thread_id="kettle")
+    for event in result.outputs:
+        [message] = event.data.messages
+        print(f"  {message.author_name}: {message.text}")
 
 
 async def main() -> None:

@@ -17,8 +17,6 @@ from perdure.records import CheckpointInfo
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from perdure.codec import DeclaredTypes
-
     DataT = TypeVar("DataT", default=Any)
 
     class _Event(msgspec.Struct, Generic[DataT]):
@@ -201,13 +199,14 @@ class WorkflowEvent(_Event[DataT], repr_omit_defaults=True):
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], declared: DeclaredTypes | None = None) -> WorkflowEvent:
-        """Values of undeclared types are `Opaque`. Raises UnreadableValue for anything that is not an event."""
+    def from_dict(cls, data: Mapping[str, Any], codec: Any = None) -> WorkflowEvent:
+        """`codec` decodes values; by default those of users' types are `Opaque`. Raises UnreadableValue for anything
+        that is not an event."""
         from perdure.codecs.json_codec import JsonCodec
 
         if not isinstance(data, Mapping):
             raise UnreadableValue("event", f"expected a mapping, got {type(data).__name__}")
-        codec = JsonCodec(declared, lenient=True)
+        codec = codec or JsonCodec(lenient=True)
         names = [name for name in cls.__struct_fields__ if name in data]
         if "type" not in names:
             raise UnreadableValue("event", "it has no type")

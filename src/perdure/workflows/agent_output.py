@@ -19,6 +19,7 @@ from perdure.agents.conversation.response import (
     is_other_message,
     update_of,
 )
+from perdure.checkpoints.feed import lenient_codec
 from perdure.codec import DeclaredTypes, declare
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.errors import UnsavableValue
@@ -60,7 +61,8 @@ class RequestInfoFunctionArgs(msgspec.Struct, frozen=True):
             raise ValueError(f"Expected the arguments of {REQUEST_INFO!r}: a request_id and a request_event.")
         allowed = declare(*(allowed_types or {}).values())
         declared = reduce(DeclaredTypes.union, (workflow.declared_types for workflow in asking), allowed)
-        return cls(str(payload["request_id"]), WorkflowEvent.from_dict(payload["request_event"], declared))
+        event = WorkflowEvent.from_dict(payload["request_event"], lenient_codec(declared))
+        return cls(str(payload["request_id"]), event)
 
 
 def build_response(
