@@ -30,6 +30,7 @@ from perdure.workflows.agent_output import (
     UpdateStream,
     asking,
     build_response,
+    merge_updates,
 )
 
 if TYPE_CHECKING:
@@ -163,8 +164,8 @@ class WorkflowAgent(RecordingAgent):
 
     @staticmethod
     def merge_updates(updates: Iterable[AgentResponseUpdate], response_id: str) -> AgentResponse:
-        """The response of these updates, with this id."""
-        return msgspec.structs.replace(AgentResponse.from_updates(updates), response_id=response_id)
+        """The response of these updates, with this id: in the order of their responses, messages and times."""
+        return merge_updates(list(updates), response_id)
 
     async def _run(
         self, messages: list[Message], session: AgentSession | None, kwargs: dict[str, Any]
@@ -226,7 +227,7 @@ class WorkflowAgent(RecordingAgent):
             async for event in iterator:
                 for update in updates.add(event):
                     emit_update(update)
-            result, response = self._end_turn(await events, before, request_author=self.name)
+            result, response = self._end_turn(await events.get_final_response(), before, request_author=self.name)
         for update in updates.end(response, len(self.pending_requests)):
             emit_update(update)
         return result, response

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -90,6 +90,39 @@ def build_response(
         created_at=max(created, default=None),
         usage_details=usage,
         value=value,
+    )
+
+
+def merge_updates(updates: Sequence[AgentResponseUpdate], response_id: str) -> AgentResponse:
+    """The response of updates that came from several agents at once.
+
+    Updates of one response stay together, as do those of one message; messages of one response are in the order of
+    their times. A function result belongs to the response that called. Updates without a response come last.
+    """
+    callers = {
+        content.call_id: update.response_id
+        for update in updates
+        for content in update.contents
+        if update.response_id and content.type == "function_call"
+    }
+    responses: dict[str | None, dict[str | None, list[AgentResponseUpdate]]] = {}
+    for update in updates:
+        called = (callers.get(item.call_id) for item in update.contents if item.type == "function_result")
+        caller = update.response_id or next(filter(None, called), None)
+        responses.setdefault(caller, {}).setdefault(update.message_id if caller else None, []).append(update)
+    last = responses.pop(None, {})
+    parts: list[AgentResponse] = []
+    for group in (*responses.values(), last):
+        dangling = [group.pop(None)] if None in group else []
+        merged = [AgentResponse.from_updates(items) for items in (*group.values(), *dangling)]
+        parts += sorted(merged, key=lambda part: (part.created_at is None, part.created_at or ""))
+    properties = {name: value for part in parts for name, value in (part.additional_properties or {}).items()}
+    return msgspec.structs.replace(
+        AgentResponse.from_updates(updates),
+        messages=tuple(message for part in parts for message in part.messages),
+        response_id=response_id,
+        created_at=max((part.created_at for part in parts if part.created_at is not None), default=None),
+        additional_properties=properties or None,
     )
 
 
