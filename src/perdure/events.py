@@ -200,8 +200,8 @@ class WorkflowEvent(_Event[DataT], repr_omit_defaults=True):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], codec: Any = None) -> WorkflowEvent:
-        """`codec` decodes values; by default those of users' types are `Opaque`. Raises UnreadableValue for anything
-        that is not an event."""
+        """`codec` decodes values; by default undeclared types are `Opaque`. Raises UnreadableValue for anything that is
+        not an event."""
         from perdure.codecs.json_codec import JsonCodec
 
         if not isinstance(data, Mapping):

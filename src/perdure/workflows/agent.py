@@ -28,7 +28,6 @@ from perdure.workflows.agent_output import (
     REQUEST_INFO,
     RequestInfoFunctionArgs,
     UpdateStream,
-    asking,
     build_response,
     merge_updates,
 )
@@ -134,7 +133,6 @@ class WorkflowAgent(RecordingAgent):
         self.workflow = workflow
         self.pending_requests: dict[str, WorkflowEvent] = {}
         """The requests that were pending at the end of the last turn, by id."""
-        asking.add(workflow)
 
     def run(
         self,

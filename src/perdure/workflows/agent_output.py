@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 import msgspec
 
@@ -20,20 +18,16 @@ from perdure.agents.conversation.response import (
     update_of,
 )
 from perdure.checkpoints.feed import lenient_codec
-from perdure.codec import DeclaredTypes, declare
+from perdure.codec import declare
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.errors import UnsavableValue
 from perdure.events import WorkflowEvent
 
 if TYPE_CHECKING:
     from perdure.workflows.agent import WorkflowAgent
-    from perdure.workflows.workflow import Workflow
 
 REQUEST_INFO = "request_info"
 """The name of the function call of a request."""
-
-asking: WeakSet[Workflow] = WeakSet()
-"""Workflows of this process with an agent: the data of their requests is decoded to the types that they declare."""
 
 
 class RequestInfoFunctionArgs(msgspec.Struct, frozen=True):
@@ -55,13 +49,12 @@ class RequestInfoFunctionArgs(msgspec.Struct, frozen=True):
     def from_dict(
         cls, payload: Mapping[str, Any], *, allowed_types: Mapping[str, type] | None = None
     ) -> RequestInfoFunctionArgs:
-        """Data of a type that no workflow agent of this process declares, and that is not allowed, is `Opaque`. Raises
+        """Data of a type that is not allowed, and that no workflow of this process declares, is `Opaque`. Raises
         ValueError for other payloads."""
         if "request_event" not in payload or not payload.get("request_id"):
             raise ValueError(f"Expected the arguments of {REQUEST_INFO!r}: a request_id and a request_event.")
-        allowed = declare(*(allowed_types or {}).values())
-        declared = reduce(DeclaredTypes.union, (workflow.declared_types for workflow in asking), allowed)
-        event = WorkflowEvent.from_dict(payload["request_event"], lenient_codec(declared))
+        codec = None if allowed_types is None else lenient_codec(declare(*allowed_types.values()))
+        event = WorkflowEvent.from_dict(payload["request_event"], codec)
         return cls(str(payload["request_id"]), event)
 
 

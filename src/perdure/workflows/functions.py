@@ -121,10 +121,15 @@ class FunctionalWorkflow(Generic[P, R]):
         return await self.function(*args, **kwargs)
 
     def as_agent(
-        self, name: str | None = None, *, description: str | None = None, context_providers: None = None
+        self,
+        name: str | None = None,
+        *,
+        id: str | None = None,
+        description: str | None = None,
+        context_providers: None = None,
     ) -> WorkflowAgent:
         """The function as an agent: each session is a thread of it. It must accept `list[Message]`."""
-        return WorkflowAgent(self._workflow, name, description=description, context_providers=context_providers)
+        return WorkflowAgent(self._workflow, name, id=id, description=description, context_providers=context_providers)
 
     def to_mermaid(self) -> str:
         return self._workflow.to_mermaid()

@@ -130,10 +130,15 @@ class Workflow:
         return RunHandle(self._live, request)
 
     def as_agent(
-        self, name: str | None = None, *, description: str | None = None, context_providers: None = None
+        self,
+        name: str | None = None,
+        *,
+        id: str | None = None,
+        description: str | None = None,
+        context_providers: None = None,
     ) -> WorkflowAgent:
         """The workflow as an agent: each session is a thread of it. Its start executor must accept `list[Message]`."""
-        return WorkflowAgent(self, name, description=description, context_providers=context_providers)
+        return WorkflowAgent(self, name, id=id, description=description, context_providers=context_providers)
 
     @property
     def status(self) -> WorkflowRunState:

@@ -97,14 +97,14 @@ async def requests(go: Any) -> Any:
     args = WorkflowAgent.RequestInfoFunctionArgs.from_dict(call.parse_arguments())
     event = args.request_event
     assert isinstance(event.data, Question)
-    said = [event.data.text, event.source_executor_id, event.response_type.__name__]
+    question = [event.data.text, event.source_executor_id, event.response_type.__name__]
     answer = Message("tool", [Content.from_function_result(call.call_id, result="so it is")])
     answered, _ = await go(agent, answer)
     is_named = call.name == WorkflowAgent.REQUEST_INFO_FUNCTION_NAME
     try:
         WorkflowAgent.RequestInfoFunctionArgs.from_dict({"request_id": "q1"})
     except ValueError:
-        return asked, is_named, call.call_id, args.request_id, sorted(args.to_dict()), said, answered
+        return asked, is_named, call.call_id, args.request_id, sorted(args.to_dict()), question, answered
 
 
 async def main() -> Any:
