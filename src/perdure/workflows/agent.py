@@ -182,7 +182,10 @@ class WorkflowAgent(RecordingAgent):
         before = 0 if session is None else session.version
         if session is not None and not messages:  # the last turn again
             before = int(session.state.get("before", before))
-        result, response = await self._take_turn(messages, options, before)
+        sent = messages
+        if session is not None and messages and not _find_answers(messages) and "usage" not in session.state:
+            sent = [*_earlier_messages(session), *messages]  # the first turn of its thread
+        result, response = await self._take_turn(sent, options, before)
         if session is not None:
             replies = list(response.messages)
             if messages or session.messages[len(session.messages) - len(replies) :] != replies:
@@ -235,6 +238,12 @@ class WorkflowAgent(RecordingAgent):
     ) -> tuple[WorkflowRunResult, AgentResponse]:
         self.pending_requests = {str(event.request_id): event for event in result.get_request_info_events()}
         return result, build_response(result, self, before, request_author)
+
+
+def _earlier_messages(session: AgentSession) -> list[Message]:
+    """The messages of a session: its own, or those where Agent Framework's sessions keep them."""
+    kept = session.state.get("in_memory")
+    return list(session.messages) or as_messages(kept.get("messages", ()) if isinstance(kept, Mapping) else ())
 
 
 def _find_answers(messages: Iterable[Message]) -> dict[str, Any]:

@@ -126,6 +126,19 @@ async def test_session_is_a_thread_that_continues_in_another_process() -> None:
     assert again.state["usage"] == {"input_token_count": 5, "output_token_count": 5}
 
 
+async def test_messages_of_a_new_session_are_sent_with_the_first_turn() -> None:
+    class Counts(Executor):
+        @handler
+        async def count(self, messages: list[Message], ctx: WorkflowContext[Any, str]) -> None:
+            await ctx.yield_output(" ".join(message.text for message in messages))
+
+    agent = WorkflowBuilder(start_executor=Counts("counts")).build().as_agent()
+    session = AgentSession(session_id="s1", messages=[Message("user", "one"), Message("assistant", "two")])
+    assert (await agent.run("three", session=session)).text == "one two three"
+    assert [message.text for message in session.messages] == ["one", "two", "three", "one two three"]
+    assert (await agent.run("four", session=session)).text == "four"
+
+
 async def test_sessions_do_not_see_each_other() -> None:
     agent = pair().as_agent()
     first = await agent.run("go", session=agent.create_session())
