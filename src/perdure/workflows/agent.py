@@ -114,9 +114,9 @@ class WorkflowAgent(RecordingAgent):
         *,
         id: str | None = None,
         description: str | None = None,
-        context_providers: Any = None,
+        context_providers: Iterable[Any] | None = None,
     ) -> None:
-        if context_providers:
+        if any(type(each).__name__ != "InMemoryHistoryProvider" for each in context_providers or ()):
             raise ValueError(
                 f"The workflow {workflow.name!r} takes no context_providers as an agent: a session is a thread of it, "
                 "which keeps the conversation. Pass them to the agents in it."

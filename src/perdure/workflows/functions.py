@@ -126,7 +126,7 @@ class FunctionalWorkflow(Generic[P, R]):
         *,
         id: str | None = None,
         description: str | None = None,
-        context_providers: None = None,
+        context_providers: Iterable[Any] | None = None,
     ) -> WorkflowAgent:
         """The function as an agent: each session is a thread of it. It must accept `list[Message]`."""
         return WorkflowAgent(self._workflow, name, id=id, description=description, context_providers=context_providers)

@@ -135,7 +135,7 @@ class Workflow:
         *,
         id: str | None = None,
         description: str | None = None,
-        context_providers: None = None,
+        context_providers: Iterable[Any] | None = None,
     ) -> WorkflowAgent:
         """The workflow as an agent: each session is a thread of it. Its start executor must accept `list[Message]`."""
         return WorkflowAgent(self, name, id=id, description=description, context_providers=context_providers)

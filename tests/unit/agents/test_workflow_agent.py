@@ -304,7 +304,10 @@ async def test_workflow_agent_rejects_tools_and_ignores_the_response_format() ->
 
 
 async def test_workflow_agent_rejects_context_providers() -> None:
-    assert pair().as_agent(context_providers=None).name == "pair"
+    class InMemoryHistoryProvider:
+        """What a thread does."""
+
+    assert pair().as_agent(context_providers=[InMemoryHistoryProvider()]).name == "pair"
     with pytest.raises(ValueError, match="'pair' takes no context_providers"):
         WorkflowAgent(pair(), context_providers=[object()])
 
