@@ -21,7 +21,7 @@ from perdure.checkpoints.feed import lenient_codec
 from perdure.codec import declare
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.errors import UnsavableValue
-from perdure.events import WorkflowEvent
+from perdure.events import WorkflowEvent, WorkflowEventSource
 
 if TYPE_CHECKING:
     from perdure.workflows.agent import WorkflowAgent
@@ -147,8 +147,8 @@ class UpdateStream:
     def add(self, event: WorkflowEvent) -> Iterator[AgentResponseUpdate]:
         executor_id = str(event.executor_id)
         if event.type == "data" and isinstance(event.data, AgentResponseUpdate):
-            # Updates of executors without public outputs, and of sub-workflows, are internal.
-            if executor_id in self._graph.output_kinds:
+            # Updates of executors without public outputs, of sub-workflows, and of drafts are internal.
+            if executor_id in self._graph.output_kinds and event.origin is WorkflowEventSource.FRAMEWORK:
                 for update in (*self._repeated.pop(executor_id, ()), event.data):
                     yield from self._add_part(executor_id, update)
         elif event.type in ("output", "intermediate"):

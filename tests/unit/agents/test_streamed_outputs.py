@@ -126,6 +126,8 @@ async def test_draft_under_review_is_progress_and_an_output_once_approved() -> N
     after = await streamed(workflow, responses=approval, thread_id="t")
     assert list(map(summary, after)) == [("output", "a", "a draft")]
     assert isinstance(after[0].data, AgentResponse)
+    updates = [update async for update in build().as_agent().run("go", stream=True)]
+    assert [content.name for update in updates for content in update.contents] == ["request_info"]
 
 
 async def test_agents_of_a_sub_workflow_stream_progress() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -18,7 +17,13 @@ from tests.unit.orchestrations.magentic_team import (
     team,
 )
 
-from perdure import AlreadyAnswered, AnswerRejected, InMemoryCheckpointStorage, WorkflowRunState
+from perdure import (
+    AlreadyAnswered,
+    AnswerRejected,
+    InMemoryCheckpointStorage,
+    RequestInfoFunctionArgs,
+    WorkflowRunState,
+)
 from perdure.agents.conversation.message import AgentSession, Content, Message
 from perdure.graph.graph import WorkflowExecutor
 from perdure.orchestrations.magentic import MagenticPlanReviewRequest, MagenticPlanReviewResponse
@@ -194,8 +199,8 @@ async def test_team_as_an_agent_requests_plan_review_by_a_function_call() -> Non
     response = await reviewed(storage).as_agent("tides").run(TASK, session=session)
     [call] = [content for message in response.messages for content in message.of_type("function_call")]
     assert call.name == "request_info"
-    arguments = json.loads(str(call.arguments))
-    assert arguments["request_id"] == arguments["data"]["request_id"] == call.call_id
+    arguments = RequestInfoFunctionArgs.from_dict(call.parse_arguments())
+    assert arguments.request_id == arguments.request_event.data.request_id == call.call_id
     approval = Content.from_function_result(str(call.call_id), result=MagenticPlanReviewResponse.approve())
     answered = await reviewed(storage).as_agent("tides").run(Message("tool", [approval]), session=session)
     assert answered.text == ANSWER
