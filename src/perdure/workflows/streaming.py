@@ -31,6 +31,8 @@ class AgentOutputs:
             return self._show_update(event, data) if is_live and event.child_id is None else (event,)
         if isinstance(data, AgentResponse) and event.type in ("output", "intermediate"):
             return self._show_response(event, data)
+        if event.type == "executor_invoked":  # what it streamed before had no response, since it failed
+            self._streamed.discard(str(event.executor_id))
         return (event,)
 
     def _show_update(self, event: WorkflowEvent, update: AgentResponseUpdate) -> Sequence[WorkflowEvent]:

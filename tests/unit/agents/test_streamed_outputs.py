@@ -13,6 +13,7 @@ from perdure import (
     AgentExecutor,
     AgentResponse,
     AgentResponseUpdate,
+    BaseAgent,
     InMemoryCheckpointStorage,
     Opaque,
     RequestInfoFunctionArgs,
@@ -112,6 +113,35 @@ async def test_words_of_a_retried_turn_are_streamed_once() -> None:
     events = await running
     assert {type(event.data) for event in events} == {AgentResponseUpdate}
     assert list(map(summary, events)) == [("output", "a", "one")]
+
+
+async def test_response_without_words_arrives_after_words_of_a_failed_turn() -> None:
+    class Unsteady(BaseAgent):
+        """Fails after its first words. Later it has only a final response."""
+
+        async def words(self) -> Any:
+            yield "Well"
+            raise RuntimeError("the line is dead")
+
+        def run(self, messages: Any = None, *, stream: bool = False, session: Any = None, **options: Any) -> Any:
+            return self.words() if messages[0].text == "first" else Silent()
+
+    class Silent:
+        async def __aiter__(self) -> Any:
+            for word in "":
+                yield word
+
+        async def get_final_response(self) -> str:
+            return "Yes."
+
+    @executor(id="start")
+    async def start(text: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message("first")
+        await ctx.send_message("second")
+
+    agent = AgentExecutor(Unsteady("a"), on_error="skip")
+    events = await streamed(WorkflowBuilder(start_executor=start).add_edge(start, agent).build(), "go")
+    assert list(map(summary, events)) == [("output", "a", "Well"), ("output", "a", "Yes.")]
 
 
 async def test_draft_under_review_is_progress_and_an_output_once_approved() -> None:
