@@ -14,7 +14,7 @@ import msgspec
 from perdure.errors import did_you_mean
 from perdure.names import RESERVED_THREAD
 from perdure.server.config.schema import invalid
-from perdure.server.problems import HttpProblem
+from perdure.server.problems import HttpProblem, unprocessable
 
 
 class AuthUnavailable(Exception):
@@ -169,9 +169,7 @@ class Space(msgspec.Struct, frozen=True):
         """The id in the storage. Raises HttpProblem for an invalid id."""
         check_id("thread_id", thread_id)
         if thread_id == "import":
-            raise HttpProblem(
-                422, "invalid_id", "thread_id must not be 'import', which is the name of a route.", field="thread_id"
-            )
+            raise _invalid_id("thread_id", "must not be 'import', which is the name of a route")
         return f"{self.prefix}{thread_id}"
 
     def public_id(self, stored_id: str) -> str:
@@ -194,12 +192,14 @@ def space_of(principal: Principal, *, isolates: bool) -> Space:
 def check_id(name: str, value: str) -> None:
     """Raises HttpProblem for an id that is unsafe in paths, headers and logs."""
     if not value or len(value) > LONGEST_ID:
-        raise HttpProblem(422, "invalid_id", f"{name} must have 1 to {LONGEST_ID} characters.", field=name)
+        raise _invalid_id(name, f"must have 1 to {LONGEST_ID} characters")
     if "/" in value or "\\" in value or not value.isprintable() or value in (".", "..", RESERVED_THREAD):
-        raise HttpProblem(
-            422, "invalid_id", f"{name} must be printable text without slashes, other than '.' and '..'.", field=name
-        )
+        raise _invalid_id(name, "must be printable text without slashes, other than '.' and '..'")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise HttpProblem(422, "invalid_id", f"{name} must be text that UTF-8 can encode.", field=name) from None
+        raise _invalid_id(name, "must be text that UTF-8 can encode") from None
+
+
+def _invalid_id(name: str, reason: str) -> HttpProblem:
+    return unprocessable(name, f"{name} {reason}.", "invalid_id")

@@ -234,7 +234,8 @@ class ServerApp:
             await self._live(receive, send)
             return
         service = self.service
-        service.start()
+        if service.loop is None:
+            service.start()
         root_path = service.config.root_path
         if root_path and scope["path"].startswith(f"{root_path}/"):  # a proxy may strip the prefix or keep it
             path = scope["path"][len(root_path) :]

@@ -24,7 +24,6 @@ from perdure.server.threads.as_json import error_to_json, request_to_json, to_js
 from perdure.server.threads.conversation import count_output_messages, read_log
 from perdure.server.threads.runs import RunBody, ServedRun, failure_of, start_run
 from perdure.server.threads.threads import Threads
-from perdure.server.threads.turns import log_chunks, to_frames
 
 _AT_REST = frozenset({"IDLE", "IDLE_WITH_PENDING_REQUESTS", "FAILED", "CANCELLED"})
 
@@ -200,7 +199,7 @@ async def events(
     declared = None if served is None else served.workflow.declared_types
     service = request.visit.service
     async with AsyncExitStack() as stack:
-        stack.enter_context(service.stream_slot())
+        stack.enter_context(service.runs.stream_slot())
         follower = await stack.enter_async_context(
             service.hub.follow(info.thread_id, threads.space, lambda: declared, cursor)
         )
@@ -208,8 +207,10 @@ async def events(
         count_before = partial(count_output_messages, threads.storage, declared, info.thread_id)
         events = follower.batches(hub.HEARTBEAT_SECONDS, live=live)
         if chunks:
-            parts = log_chunks(thread_id, events, count_before)
-            return Stream(hub.stream_frames(parts, to_frames, follower, service.stopping, stack.pop_all()), **STREAM)
+            parts = hub.log_chunks(thread_id, events, count_before)
+            return Stream(
+                hub.stream_frames(parts, hub.to_frames, follower, service.stopping, stack.pop_all()), **STREAM
+            )
         return Stream(hub.stream_frames(events, hub.join_frames, follower, service.stopping, stack.pop_all()), **STREAM)
 
 
