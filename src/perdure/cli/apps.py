@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +15,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.errors import Mistake, user_code_failed
 from perdure.cli.options import StoreLocation, load_keys, work_in
 from perdure.errors import DefinitionNotFound, InvalidDefinition, PerdureError, did_you_mean
+from perdure.server.registry import Project
 from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.functions import FunctionalWorkflow
 from perdure.workflows.workflow import Workflow
@@ -138,7 +137,7 @@ def load_app(app: str, store: str | None = None, thread_id: str | None = None) -
     workflow of agents its builder. Of a stored definition it is the version that the thread began with.
 
     The current folder can be imported from, and a document's own. Raises UsageError for another form of name, and
-    Mistake or InvalidDefinition for what it names.
+    NotImportable, NotServable, Mistake or InvalidDefinition for what it names.
     """
     if is_document(app):
         return read_document(app)
@@ -150,47 +149,17 @@ def load_app(app: str, store: str | None = None, thread_id: str | None = None) -
     if os.sep in module_name or module_name.endswith(".py"):
         name = module_name.removesuffix(".py").strip(os.sep).replace(os.sep, ".")
         raise click.UsageError(f"APP names a module, not a file: try {name + ':' + attribute!r} instead of {app!r}.")
-    return _to_workflow(app, _find_attribute(_import_module(module_name), attribute))
-
-
-def _import_module(name: str) -> ModuleType:
-    here = Path.cwd()
-    add_import_folder(here)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            files = [path.stem for path in here.glob("*.py")]
-            raise Mistake(f"No module {name!r} exists here or on Python's path{did_you_mean(name, files)}.") from error
-        raise user_code_failed(f"Importing {name!r}", error) from error
-    except (Exception, SystemExit) as error:
-        raise user_code_failed(f"Importing {name!r}", error) from error
-
-
-def _find_attribute(module: ModuleType, attribute: str) -> Any:
-    value: Any = module
-    for part in attribute.split("."):
-        try:
-            value = getattr(value, part)
-        except AttributeError as error:
-            names = [name for name in vars(value) if not name.startswith("_")] if hasattr(value, "__dict__") else []
-            guess = did_you_mean(part, names)
-            workflows = ", ".join(repr(name) for name, value in vars(module).items() if _is_workflow(value))
-            listed = f" Its workflows: {workflows}." if workflows and not guess else ""
-            raise Mistake(f"{module.__name__!r} has no {attribute!r}{guess}.{listed}") from error
-    return value
+    project = Project(Path.cwd())
+    return _to_workflow(app, project.import_object(app), project)
 
 
 def _is_workflow(value: Any) -> bool:
     return isinstance(value, KINDS) or find_agent_workflow(value) is not None
 
 
-def _to_workflow(app: str, value: Any) -> Workflow | AgentWorkflow:
+def _to_workflow(app: str, value: Any, project: Project) -> Workflow | AgentWorkflow:
     if not _is_workflow(value) and callable(value) and not isinstance(value, type):
-        try:
-            value = value()
-        except Exception as error:
-            raise user_code_failed(f"Calling {app!r} without arguments", error) from error
+        value = project.call_factory(app, value)
     try:
         if isinstance(value, FunctionalWorkflow | WorkflowBuilder):
             value = value.build()

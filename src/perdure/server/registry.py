@@ -52,7 +52,10 @@ class Project:
             except AttributeError:
                 names = [name for name in getattr(target, "__dict__", {}) if not name.startswith("_")]
                 owner = f"the module {module.__name__!r}" if target is module else f"a {type(target).__name__}"
-                raise NotImportable(object_path, f"{owner} has no {part!r}{did_you_mean(part, names)}.") from None
+                hint = did_you_mean(part, names)
+                workflows = [repr(name) for name, value in vars(module).items() if _find_builder(value) is not None]
+                listed = f" Its workflows: {', '.join(workflows)}." if workflows and not hint else ""
+                raise NotImportable(object_path, f"{owner} has no {part!r}{hint}.{listed}") from None
         return target
 
     def put_first(self) -> None:

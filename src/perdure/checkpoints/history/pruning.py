@@ -22,6 +22,7 @@ from perdure.checkpoints.history.retention import (
     select_outdated,
 )
 from perdure.errors import DamagedCheckpoint, DamagedStore, ThreadBusy, ThreadNotFound, did_you_mean
+from perdure.errors.wording import format_count, format_size
 from perdure.events import WorkflowRunState
 from perdure.records import CheckpointInfo, ThreadInfo
 from perdure.store import Store
@@ -93,32 +94,17 @@ class PruneReport:
         verb = "would go" if self.is_dry_run else "gone"
         if not self.threads:
             return f"nothing {verb}" if self.is_dry_run else "nothing to prune"
-        total = f"{_count(self.checkpoints, 'checkpoint')} of {_count(len(self.threads), 'thread')} {verb}"
+        total = f"{format_count(self.checkpoints, 'checkpoint')} of {format_count(len(self.threads), 'thread')} {verb}"
         if self.whole_threads:
-            total += f", {_count(self.whole_threads, 'thread')} as a whole"
-        return f"{total}, {_size(self.freed_bytes)} freed" if self.freed_bytes else total
+            total += f", {format_count(self.whole_threads, 'thread')} as a whole"
+        return f"{total}, {format_size(self.freed_bytes)} freed" if self.freed_bytes else total
 
 
 def _describe(thread: PrunedThread) -> str:
     if thread.is_whole:
-        return f"the whole thread, with {_count(thread.checkpoints, 'checkpoint')}"
+        return f"the whole thread, with {format_count(thread.checkpoints, 'checkpoint')}"
     events = f", events before commit {thread.events_before}" if thread.events_before > 1 else ""
-    return _count(thread.checkpoints, "checkpoint") + events
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _size(count: int) -> str:
-    if count < 1024:
-        return _count(count, "byte")
-    units = ["KB", "MB", "GB", "TB"]
-    size = count / 1024
-    while size >= 1024 and len(units) > 1:
-        size /= 1024
-        del units[0]
-    return f"{size:.1f} {units[0]}"
+    return format_count(thread.checkpoints, "checkpoint") + events
 
 
 Status = WorkflowRunState | str

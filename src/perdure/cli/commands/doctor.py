@@ -14,8 +14,9 @@ import msgspec
 
 from perdure.cli.checks import Finding, check_files, check_postgres, check_sqlite, check_valkey, fail, ok, warn
 from perdure.cli.options import DEFAULT_SCHEMA, REDIS_VARIABLE, find_store, json_option, open_named_store, store_option
-from perdure.cli.tables import format_age, format_count, format_size, print_folded, print_json, print_table
+from perdure.cli.tables import format_age, print_folded, print_json, print_table
 from perdure.errors import PerdureError
+from perdure.errors.wording import format_count, format_size
 from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
 from perdure.stores.sqlite.store import SqliteStore
 

@@ -24,16 +24,8 @@ from perdure.cli.options import (
     work_in,
     yes_option,
 )
-from perdure.cli.tables import (
-    STATUS_WORDS,
-    format_count,
-    format_size,
-    parse_duration,
-    print_folded,
-    print_json,
-    print_table,
-    progress_bar,
-)
+from perdure.cli.tables import STATUS_WORDS, parse_duration, print_folded, print_json, print_table, progress_bar
+from perdure.errors.wording import format_count, format_size
 from perdure.events import WorkflowRunState
 
 if TYPE_CHECKING:
