@@ -109,11 +109,8 @@ class Service:
         """The workflow of a thread. Raises HttpProblem if the server does not have it."""
         served = self.registry.by_workflow_name(info.workflow_name)
         if served is None:
-            raise HttpProblem(
-                409,
-                "workflow_not_served",
-                f"This thread belongs to workflow {info.workflow_name!r}, which this server does not have.",
-            )
+            sentence = f"This thread belongs to workflow {info.workflow_name!r}, which this server does not have."
+            raise HttpProblem(409, "workflow_not_served", sentence)
         return served.workflow
 
     def start(self) -> None:

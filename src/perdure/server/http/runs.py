@@ -188,13 +188,8 @@ async def events(
     # A reconnecting browser sends both: `after` in its URL and Last-Event-ID.
     cursor = max((number for number in (after, last_event_id) if number is not None), default=None)
     if cursor is not None and cursor > await threads.storage.last_seq(info.thread_id):
-        raise HttpProblem(
-            410,
-            "cursor_expired",
-            f"Thread {thread_id!r} has no event {cursor}: it may have been deleted and recreated. Read it without "
-            "a cursor.",
-            field="after",
-        )
+        sentence = f"Thread {thread_id!r} has no event {cursor}: it may have been deleted and recreated."
+        raise HttpProblem(410, "cursor_expired", f"{sentence} Read it without a cursor.", field="after")
     served = request.visit.service.registry.by_workflow_name(info.workflow_name)
     declared = None if served is None else served.workflow.declared_types
     service = request.visit.service

@@ -44,7 +44,7 @@ from perdure.server.threads.hub import (
     stream_frames,
     to_frames,
 )
-from perdure.server.threads.runs import ServedRun, failure_of, start
+from perdure.server.threads.runs import ServedRun, failure_of, problem_of_run, start
 from perdure.server.threads.threads import Threads
 from perdure.workflows.workflow import Workflow
 
@@ -161,14 +161,8 @@ class InvokedTurn:
         served = self.served
         if not served.task.done():
             seconds = self.threads.service.config.limits.request_seconds
-            raise HttpProblem(
-                504,
-                "run_takes_longer",
-                f"Run {served.run_id} of thread {self.thread_id!r} is still running after {seconds:g} s. Follow it at "
-                f"/v1/threads/{self.thread_id}/events.",
-                headers={"X-Run-Id": served.run_id},
-                thread_id=self.thread_id,
-            )
+            sentence = f"is still running after {seconds:g} s. Follow it at /v1/threads/{self.thread_id}/events."
+            raise problem_of_run(504, "run_takes_longer", served, self.thread_id, sentence)
         if served.result is None:
             raise failure_of(self.threads, served)
         self._message_count = 0

@@ -168,12 +168,9 @@ def with_messages(head: WorkflowCheckpoint, agent_id: str, messages: Iterable[Me
 
 
 def no_conversation(workflow: Workflow) -> HttpProblem:
-    return HttpProblem(
-        409,
-        "no_conversation",
-        f"{workflow.name!r} does not begin with an agent, so it has no conversation to change. "
-        "Nothing was written. PATCH the state instead, or fork the thread.",
-    )
+    sentence = f"{workflow.name!r} does not begin with an agent, so it has no conversation to change."
+    advice = "Nothing was written. PATCH the state instead, or fork the thread."
+    return HttpProblem(409, "no_conversation", f"{sentence} {advice}")
 
 
 # ---------------------------------------------------------------- the state

@@ -282,14 +282,8 @@ async def _wait(threads: Threads, served: ServedRun, *, until_ended: bool) -> No
     seconds = threads.service.config.limits.request_seconds
     if not await _wait_for(served.task if until_ended else served.begun, seconds) and not served.begun.done():
         thread_id = threads.space.public_id(served.thread_id)
-        raise HttpProblem(
-            504,
-            "run_waits_longer",
-            f"Run {served.run_id} of thread {thread_id!r} has been queued for more than {seconds:g} s. It has not "
-            f"begun. GET /v1/threads/{thread_id}/runs/{served.run_id} returns its state.",
-            headers={"X-Run-Id": served.run_id},
-            thread_id=thread_id,
-        )
+        state = f"It has not begun. GET /v1/threads/{thread_id}/runs/{served.run_id} returns its state."
+        raise problem_of_run(504, "run_waits_longer", served, thread_id, f"has been queued for {seconds:g} s. {state}")
 
 
 class RunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -342,28 +336,22 @@ def failure_of(threads: Threads, served: ServedRun) -> HttpProblem:
     """The problem to answer for a run that began and failed."""
     thread_id = threads.space.public_id(served.thread_id)
     error = served.error
-    headers = {"X-Run-Id": served.run_id}
     if isinstance(error, RunInterrupted):
-        return HttpProblem(
-            503,
-            "run_interrupted",
-            f"Run {served.run_id} of thread {thread_id!r} was interrupted because the server stops. "
-            "It resumes from its last checkpoint.",
-            headers={**headers, "Retry-After": "5"},
-            thread_id=thread_id,
-        )
-    problem = problem_of(error) if isinstance(error, PerdureError) else None
-    if problem is not None and problem.status in (409, 503) and not isinstance(error, ThreadBusy):
+        sentence = "was interrupted because the server stops. It resumes from its last checkpoint."
+        problem = problem_of_run(503, "run_interrupted", served, thread_id, sentence)
+        problem.headers["Retry-After"] = "5"
         return problem
+    known = problem_of(error) if isinstance(error, PerdureError) else None
+    if known is not None and known.status in (409, 503) and not isinstance(error, ThreadBusy):
+        return known
     hides, why = threads.service.hides_errors, ""
     if error is not None and not hides:
         details = error_to_json(WorkflowErrorDetails.from_exception(error), hides=hides)
         why = f": {details['error_type']}: {details['message']}"
-    return HttpProblem(
-        502,
-        "run_failed",
-        f"Run {served.run_id} of thread {thread_id!r} failed{why}. Committed work is kept. Resume the thread "
-        f"with POST /v1/threads/{thread_id}/runs.",
-        headers=headers,
-        thread_id=thread_id,
-    )
+    sentence = f"failed{why}. Committed work is kept. Resume the thread with POST /v1/threads/{thread_id}/runs."
+    return problem_of_run(502, "run_failed", served, thread_id, sentence)
+
+
+def problem_of_run(status: int, code: str, served: ServedRun, thread_id: str, sentence: str) -> HttpProblem:
+    text = f"Run {served.run_id} of thread {thread_id!r} {sentence}"
+    return HttpProblem(status, code, text, headers={"X-Run-Id": served.run_id}, thread_id=thread_id)
