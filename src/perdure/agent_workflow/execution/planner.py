@@ -114,6 +114,8 @@ class Planner:
             steps.start(node, digest, taken, back)
             return
         reason = self._reason_to_skip(into, taken, state)
+        # A handoff is an action: its target runs in this pass, even with an unchanged input.
+        is_handed_to = any(edge.kind == "handoff" and self._deciding_state(edge, state).has_changed for edge in taken)
         is_unchanged = self._skips_unchanged and before.last == "done" and before.input_digest == digest
         if reason is not None:
             has_changed = before.last not in (None, "skipped")
@@ -122,14 +124,10 @@ class Planner:
                 before, status="skipped", reason=reason, has_changed=has_changed
             )
             steps.skipped.append(node)
-        elif is_unchanged and not self._is_handed_to(taken, state):
+        elif is_unchanged and not is_handed_to:
             state.nodes[node] = msgspec.structs.replace(before, status="done", has_changed=False)
         else:
             steps.start(node, digest, taken)
-
-    def _is_handed_to(self, taken: Sequence[NodeEdge], state: ExecutionState) -> bool:
-        """A handoff is an action: its target runs in this pass, even with an unchanged input."""
-        return any(edge.kind == "handoff" and self._deciding_state(edge, state).has_changed for edge in taken)
 
     def _digest_input(self, node: str, edges: Sequence[NodeEdge], nodes: Mapping[str, NodeState]) -> str | None:
         """A digest of all outputs that the node can refer to now; None in a workflow without loops."""
@@ -197,18 +195,16 @@ class Planner:
         taken = [edge for edge in self.graph.back if self._is_taken(edge, state)]
         if not taken:
             return steps
-        # Each loop ends on its own: an unchanged loop does not repeat because another loop continues.
-        taken = [edge for edge in taken if not self._converges or self._has_changed(edge, state)]
-        if not taken:
-            return replace(steps, has_converged=True)
+        if self._converges:  # each loop ends on its own: an unchanged one does not repeat because another continues
+            changed = {name for name, node in state.nodes.items() if node.has_changed}
+            taken = [edge for edge in taken if changed & self.graph.reached_from([edge.target])]
+            if not taken:
+                return replace(steps, has_converged=True)
         if state.passes >= self.max_passes:
             return replace(steps, is_limited=True)
         after = self.advance(self._next_pass(state, taken))
         skipped, traversed = [*steps.skipped, *after.skipped], [*steps.traversed, *taken, *after.traversed]
         return replace(after, skipped=skipped, traversed=traversed, ended=state)
-
-    def _has_changed(self, back: NodeEdge, state: ExecutionState) -> bool:
-        return any(state.nodes[node].has_changed for node in self.graph.reached_from([back.target]))
 
     def _next_pass(self, state: ExecutionState, taken: Sequence[NodeEdge]) -> ExecutionState:
         again = self.graph.reached_from([edge.target for edge in taken])

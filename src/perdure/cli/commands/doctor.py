@@ -54,8 +54,10 @@ def doctor(
     a check fails, and 0 with warnings.
     """
     if config is not None and (url or store) and context.get_parameter_source("store") != ENVIRONMENT:
-        raise click.UsageError("--config names a project, which names its own store. Leave the store out.")
-    if config is not None or (not (url or store) and _is_project()):
+        raise click.UsageError("--config names a project, which has a store of its own. Leave the store out.")
+    from perdure.server.config.files import find_file
+
+    if config is not None or (not (url or store) and find_file(Path.cwd()) is not None):
         result = examine_project(config, redis_url)
     else:
         result = asyncio.run(examine_store(url or store, redis_url))
@@ -137,12 +139,6 @@ async def _add_valkey(result: Examination, url: str) -> None:
 
 
 # ---------------------------------------------------------------- projects
-
-
-def _is_project() -> bool:
-    from perdure.server.config.files import find_file
-
-    return find_file(Path.cwd()) is not None
 
 
 def examine_project(path: str | None, redis_url: str | None) -> Examination:

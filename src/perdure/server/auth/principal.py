@@ -5,6 +5,7 @@ Each user's threads have a separate prefix, so no user can name another's thread
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeGuard
 from urllib.parse import quote
@@ -27,21 +28,14 @@ class AuthUnavailable(Exception):
 
 
 MAX_USER_ID_CHARACTERS = 255
+_NOT_PLAIN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def is_user_id(value: object) -> TypeGuard[str]:
     """Whether it is text of 1 to 255 characters that UTF-8 can encode, without control characters."""
-    return (
-        isinstance(value, str)
-        and len(value) <= MAX_USER_ID_CHARACTERS
-        and bool(value.strip())
-        and all(map(_is_plain, value))
-    )
-
-
-def _is_plain(character: str) -> bool:
-    code = ord(character)
-    return code >= 0x20 and not 0x7F <= code <= 0x9F and not 0xD800 <= code <= 0xDFFF
+    if not isinstance(value, str) or len(value) > MAX_USER_ID_CHARACTERS:
+        return False
+    return bool(value.strip()) and _NOT_PLAIN.search(value) is None
 
 
 class Principal(msgspec.Struct, frozen=True):
