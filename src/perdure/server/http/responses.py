@@ -50,7 +50,7 @@ class JsonResponse(Response[Any]):
         return self._send
 
     async def _send(self, scope: Any, receive: Any, send: Any) -> None:
-        await send_json(send, self.status_code, self.body, self.headers)
+        await send_json(send, self.status_code or 200, self.body, self.headers)
 
 
 def reply(request: OwnRequest, data: Any, *, status: int = 200, message: str = "OK") -> Response[Reply]:
