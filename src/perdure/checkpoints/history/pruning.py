@@ -44,6 +44,14 @@ class PrunedThread:
     is_whole: bool = False
     """Whether it deleted the whole thread."""
 
+    @property
+    def amounts(self) -> str:
+        """How much, in words."""
+        if self.is_whole:
+            return f"the whole thread, with {format_count(self.checkpoints, 'checkpoint')}"
+        events = f", events before commit {self.events_before}" if self.events_before > 1 else ""
+        return format_count(self.checkpoints, "checkpoint") + events
+
 
 @dataclass(frozen=True)
 class SkippedThread:
@@ -86,25 +94,21 @@ class PruneReport:
         }
 
     def __str__(self) -> str:
-        deleted = [f"{thread.thread_id}: {_describe(thread)}" for thread in self.threads]
+        deleted = [f"{thread.thread_id}: {thread.amounts}" for thread in self.threads]
         skipped = [f"{thread.thread_id}: left alone, {thread.reason}" for thread in self.skipped]
         return "\n".join([self._total(), *deleted, *skipped])
 
+    @property
+    def amounts(self) -> str:
+        """How much, in words."""
+        total = f"{format_count(self.checkpoints, 'checkpoint')} of {format_count(len(self.threads), 'thread')}"
+        return f"{format_count(self.whole_threads, 'whole thread')}, with {total}" if self.whole_threads else total
+
     def _total(self) -> str:
-        verb = "would go" if self.is_dry_run else "gone"
         if not self.threads:
-            return f"nothing {verb}" if self.is_dry_run else "nothing to prune"
-        total = f"{format_count(self.checkpoints, 'checkpoint')} of {format_count(len(self.threads), 'thread')} {verb}"
-        if self.whole_threads:
-            total += f", {format_count(self.whole_threads, 'thread')} as a whole"
-        return f"{total}, {format_size(self.freed_bytes)} freed" if self.freed_bytes else total
-
-
-def _describe(thread: PrunedThread) -> str:
-    if thread.is_whole:
-        return f"the whole thread, with {format_count(thread.checkpoints, 'checkpoint')}"
-    events = f", events before commit {thread.events_before}" if thread.events_before > 1 else ""
-    return format_count(thread.checkpoints, "checkpoint") + events
+            return "nothing would go" if self.is_dry_run else "nothing to prune"
+        freed = f", {format_size(self.freed_bytes)} freed" if self.freed_bytes else ""
+        return f"{self.amounts} {'would go' if self.is_dry_run else 'gone'}{freed}"
 
 
 Status = WorkflowRunState | str
