@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.cli.errors import Mistake, user_code_failed
+from perdure.cli.errors import Mistake
 from perdure.cli.options import StoreLocation, load_keys, work_in
 from perdure.errors import DefinitionNotFound, InvalidDefinition, PerdureError, did_you_mean
-from perdure.server.registry import Project
+from perdure.server.config.schema import NotServable
+from perdure.server.registry import Project, describe_failure
 from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.functions import FunctionalWorkflow
 from perdure.workflows.workflow import Workflow
@@ -100,8 +101,8 @@ def find_agent_workflow(value: Any) -> AgentWorkflow | None:
 
 
 def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) -> AgentWorkflowInstance:
-    """With its executions in this storage. Raises InvalidDefinition, with the name on the command line, and Mistake
-    for any other error while it is built."""
+    """With its executions in this storage. Raises InvalidDefinition, with what was named on the command line, and
+    NotServable for whatever else goes wrong while it is built."""
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
     builder = AgentWorkflow(dataclasses.replace(workflow._draft))  # what the module has stays as it is
@@ -117,7 +118,7 @@ def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) 
     except PerdureError:
         raise
     except Exception as error:
-        raise user_code_failed(f"Building {place.app!r}", error) from error
+        raise NotServable(place.app, f"cannot be built: {describe_failure(error, Project())}") from error
 
 
 def add_import_folder(folder: Path) -> None:
@@ -164,7 +165,7 @@ def _to_workflow(app: str, value: Any, project: Project) -> Workflow | AgentWork
         if isinstance(value, FunctionalWorkflow | WorkflowBuilder):
             value = value.build()
     except Exception as error:
-        raise user_code_failed(f"Building {app!r}", error) from error
+        raise NotServable(app, f"cannot be built: {describe_failure(error, project)}") from error
     agents = find_agent_workflow(value)
     if agents is not None:
         return agents

@@ -53,8 +53,9 @@ class Project:
                 names = [name for name in getattr(target, "__dict__", {}) if not name.startswith("_")]
                 owner = f"the module {module.__name__!r}" if target is module else f"a {type(target).__name__}"
                 hint = did_you_mean(part, names)
-                workflows = [repr(name) for name, value in vars(module).items() if _find_builder(value) is not None]
-                listed = f" Its workflows: {', '.join(workflows)}." if workflows and not hint else ""
+                kinds = {repr(name): (_find_builder(value) or ("agent",))[0] for name, value in vars(module).items()}
+                workflows = ", ".join(name for name, kind in kinds.items() if kind != "agent")
+                listed = f" Its workflows: {workflows}." if workflows and not hint else ""
                 raise NotImportable(object_path, f"{owner} has no {part!r}{hint}.{listed}") from None
         return target
 
@@ -169,7 +170,7 @@ def load_workflow(path: str, project: Project) -> tuple[Workflow, Kind]:
     try:
         return build(), kind
     except Exception as error:
-        raise NotServable(path, f"cannot be built: {_describe_failure(error, project)}") from error
+        raise NotServable(path, f"cannot be built: {describe_failure(error, project)}") from error
 
 
 def _read_document(path: str, project: Project) -> Any:
@@ -182,7 +183,7 @@ def _read_document(path: str, project: Project) -> Any:
     try:
         return AgentWorkflow.from_config(file)
     except Exception as error:
-        raise NotServable(path, f"cannot be read: {_describe_failure(error, project)}") from error
+        raise NotServable(path, f"cannot be read: {describe_failure(error, project)}") from error
 
 
 def _call_factory(path: str, function: Any, project: Project) -> Any:
@@ -199,7 +200,7 @@ def _call_factory(path: str, function: Any, project: Project) -> Any:
     return target
 
 
-def _describe_failure(error: Exception, project: Project) -> str:
+def describe_failure(error: Exception, project: Project) -> str:
     """The message of a perdure error; for other errors also type and location."""
     return str(error) if isinstance(error, PerdureError) else f"{project.describe_error(error)}."
 
