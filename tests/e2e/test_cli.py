@@ -91,12 +91,18 @@ def test_wrong_usage_exits_2_and_names_the_right_usage(
             "office:nothing",
             "'office:nothing' cannot be imported: the module 'office' has no 'nothing'. Its workflows: 'refunds', ",
         ),
-        ("office:Refund", "'office:Refund' is not a workflow but a type."),
-        ("office:build_later", "'office:build_later' is not a workflow but a coroutine."),
+        ("office:Refund", "'office:Refund' is the class Refund, not an object of it. perdure runs a Workflow, "),
+        (
+            "office:build_later",
+            "'office:build_later' is an async function. Make it synchronous: no event loop runs yet.",
+        ),
         ("wrong:flow", "'wrong:flow' cannot be imported: NameError: name 'nothing' is not defined ("),
         ("needy:flow", "'needy:flow' cannot be imported: ModuleNotFoundError: No module named 'not_there' ("),
         ("exits:flow", "'exits:flow' cannot be imported: SystemExit: 3 ("),
-        ("asks:build", "'asks:build' failed when called without arguments: TypeError: build() missing 1 required"),
+        (
+            "asks:build",
+            "'asks:build' is a function that needs arguments: missing a required argument: 'storage'.",
+        ),
     ],
 )
 def test_app_that_cannot_be_loaded_exits_1_and_names_the_reason(

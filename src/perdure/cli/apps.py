@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import os
 import sys
 from pathlib import Path
@@ -16,9 +15,7 @@ from perdure.cli.errors import Mistake
 from perdure.cli.options import StoreLocation, load_keys, work_in
 from perdure.errors import DefinitionNotFound, InvalidDefinition, PerdureError, did_you_mean
 from perdure.server.config.schema import NotServable
-from perdure.server.registry import Project, describe_failure
-from perdure.workflows.builder import WorkflowBuilder
-from perdure.workflows.functions import FunctionalWorkflow
+from perdure.server.registry import Project, build_workflow, describe_failure, find_source
 from perdure.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -130,12 +127,9 @@ def add_import_folder(folder: Path) -> None:
 # ---------------------------------------------------------------- apps
 
 
-KINDS = (Workflow, FunctionalWorkflow, WorkflowBuilder)
-
-
 def load_app(app: str, store: str | None = None, thread_id: str | None = None) -> Workflow | AgentWorkflow:
-    """A Workflow, a function workflow, a builder, or a function without parameters that returns one of these; for a
-    workflow of agents its builder. Of a stored definition it is the version that the thread began with.
+    """The workflow of what a server serves, too; for a workflow of agents its builder. Of a stored definition it is the
+    version that the thread was begun with.
 
     The current folder can be imported from, and a document's own. Raises UsageError for another form of name, and
     NotImportable, NotServable, Mistake or InvalidDefinition for what it names.
@@ -151,29 +145,5 @@ def load_app(app: str, store: str | None = None, thread_id: str | None = None) -
         name = module_name.removesuffix(".py").strip(os.sep).replace(os.sep, ".")
         raise click.UsageError(f"APP names a module, not a file: try {name + ':' + attribute!r} instead of {app!r}.")
     project = Project(Path.cwd())
-    return _to_workflow(app, project.import_object(app), project)
-
-
-def _is_workflow(value: Any) -> bool:
-    return isinstance(value, KINDS) or find_agent_workflow(value) is not None
-
-
-def _to_workflow(app: str, value: Any, project: Project) -> Workflow | AgentWorkflow:
-    if not _is_workflow(value) and callable(value) and not isinstance(value, type):
-        value = project.call_factory(app, value)
-    try:
-        if isinstance(value, FunctionalWorkflow | WorkflowBuilder):
-            value = value.build()
-    except Exception as error:
-        raise NotServable(app, f"cannot be built: {describe_failure(error, project)}") from error
-    agents = find_agent_workflow(value)
-    if agents is not None:
-        return agents
-    if not isinstance(value, Workflow):
-        if inspect.iscoroutine(value):
-            value.close()
-        raise Mistake(
-            f"{app!r} is not a workflow but a {type(value).__name__}. Name a Workflow, a function marked @workflow, a "
-            "WorkflowBuilder, an AgentWorkflow, or a function without parameters that returns one."
-        )
-    return value
+    source, _, build = find_source(app, project)
+    return find_agent_workflow(source) or build_workflow(app, build, project)

@@ -157,18 +157,23 @@ ACCEPTED = (
 )
 
 
-def load_workflow(path: str, project: Project) -> tuple[Workflow, Kind]:
-    """The workflow of a `module:attribute` or a document, and its kind. Raises NotImportable or NotServable."""
+def find_source(path: str, project: Project) -> tuple[Any, Kind, Callable[[], Workflow]]:
+    """What a `module:attribute` or a document is, its kind, and how its workflow is built. Raises NotImportable or
+    NotServable."""
     source = _read_document(path, project) if path.lower().endswith(DOCUMENTS) else project.import_object(path)
     builder = _find_builder(source)
     if builder is None and callable(source) and not isinstance(source, type):
         source = _call_factory(path, source, project)
         builder = _find_builder(source)
     if builder is None:
-        raise NotServable(path, f"is {_describe_object(source)}. A server runs {ACCEPTED}.")
-    kind, build = builder
+        raise NotServable(path, f"is {_describe_object(source)}. perdure runs {ACCEPTED}.")
+    return source, *builder
+
+
+def build_workflow(path: str, build: Callable[[], Workflow], project: Project) -> Workflow:
+    """Raises NotServable."""
     try:
-        return build(), kind
+        return build()
     except Exception as error:
         raise NotServable(path, f"cannot be built: {describe_failure(error, project)}") from error
 
@@ -190,7 +195,7 @@ def _call_factory(path: str, function: Any, project: Project) -> Any:
     try:
         inspect.signature(function).bind()
     except TypeError as error:
-        raise NotServable(path, f"is a function that needs arguments: {error}. A server runs {ACCEPTED}.") from None
+        raise NotServable(path, f"is a function that needs arguments: {error}. perdure runs {ACCEPTED}.") from None
     except ValueError:
         pass  # a builtin has no signature
     target = project.call_factory(path, function)
@@ -256,7 +261,8 @@ class Registry(dict[str, ServedWorkflow]):
         loaded: dict[str, tuple[Workflow, Kind]] = {}
         for path in dict.fromkeys((*config.workflows.values(), config.agent)):
             if path is not None:
-                loaded[path] = load_workflow(path, project)  # once, even if two names refer to it
+                _, kind, build = find_source(path, project)  # once, even if two names refer to it
+                loaded[path] = build_workflow(path, build, project), kind
         served = [ServedWorkflow(name, *loaded[path], path) for name, path in config.workflows.items()]
         default = next((entry for entry in served if entry.path == config.agent), None)
         if default is None and config.agent is not None:
