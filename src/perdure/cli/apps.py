@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,9 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.errors import Mistake
 from perdure.cli.options import StoreLocation, load_keys, work_in
 from perdure.errors import DefinitionNotFound, InvalidDefinition, PerdureError, did_you_mean
+from perdure.server.config.reading import DOCUMENTS
 from perdure.server.config.schema import NotServable
-from perdure.server.registry import Project, build_workflow, describe_failure, find_source
+from perdure.server.registry import AGENT_WORKFLOWS, Project, build_workflow, describe_failure, find_source
 from perdure.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     from perdure.agent_workflow.store import DefinitionStore, StoredDefinition
 
 
-SUFFIXES = (".json", ".yaml", ".yml")
-HOME = "perdure.agent_workflow"
-
-
 def is_document(app: str) -> bool:
-    return app.lower().endswith(SUFFIXES)
+    return app.lower().endswith(DOCUMENTS)
 
 
 def read_document(app: str) -> AgentWorkflow:
@@ -40,8 +36,8 @@ def read_document(app: str) -> AgentWorkflow:
     path = Path(app)
     if not path.is_file():
         files = [str(path.parent / entry.name) for entry in path.parent.glob("*") if is_document(entry.name)]
-        raise Mistake(f"No file {app!r} exists{did_you_mean(app, files)}.")
-    add_import_folder(path.parent.resolve())
+        raise Mistake(f"There is no file {app!r}{did_you_mean(app, files)}.")
+    Project(path.parent).put_first()
     return AgentWorkflow.from_config(path)
 
 
@@ -64,7 +60,7 @@ def load_stored_document(app: str, store: str | None, thread_id: str | None = No
         builder._draft.number = stored.number
         return builder
 
-    add_import_folder(Path.cwd())
+    Project().put_first()
     try:
         return work_in(store, load)
     except (Mistake, DefinitionNotFound) as problem:
@@ -87,7 +83,7 @@ async def load_definition(definitions: DefinitionStore, name: str, version: str 
 
 def find_agent_workflow(value: Any) -> AgentWorkflow | None:
     """The builder of a workflow of agents, built or not; None for anything else. Loads nothing for the latter."""
-    if not type(value).__module__.startswith(HOME):
+    if not type(value).__module__.startswith(AGENT_WORKFLOWS):
         return None
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
     from perdure.agent_workflow.instance import AgentWorkflowInstance
@@ -118,12 +114,6 @@ def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) 
         raise NotServable(place.app, f"cannot be built: {describe_failure(error, Project())}") from error
 
 
-def add_import_folder(folder: Path) -> None:
-    here = os.fspath(folder)
-    if here not in sys.path:
-        sys.path.insert(0, here)
-
-
 # ---------------------------------------------------------------- apps
 
 
@@ -144,6 +134,6 @@ def load_app(app: str, store: str | None = None, thread_id: str | None = None) -
     if os.sep in module_name or module_name.endswith(".py"):
         name = module_name.removesuffix(".py").strip(os.sep).replace(os.sep, ".")
         raise click.UsageError(f"APP names a module, not a file: try {name + ':' + attribute!r} instead of {app!r}.")
-    project = Project(Path.cwd())
+    project = Project()
     source, _, build = find_source(app, project)
     return find_agent_workflow(source) or build_workflow(app, build, project)
