@@ -36,7 +36,7 @@ def read_document(app: str) -> AgentWorkflow:
     path = Path(app)
     if not path.is_file():
         files = [str(path.parent / entry.name) for entry in path.parent.glob("*") if is_document(entry.name)]
-        raise Mistake(f"There is no file {app!r}{did_you_mean(app, files)}.")
+        raise Mistake(f"No file {app!r} exists{did_you_mean(app, files)}.")
     Project(path.parent).put_first()
     return AgentWorkflow.from_config(path)
 
@@ -94,8 +94,8 @@ def find_agent_workflow(value: Any) -> AgentWorkflow | None:
 
 
 def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) -> AgentWorkflowInstance:
-    """With its executions in this storage. Raises InvalidDefinition, with what was named on the command line, and
-    NotServable for whatever else goes wrong while it is built."""
+    """With its executions in this storage. Raises InvalidDefinition, with the name on the command line, and
+    NotServable for any other error while it is built."""
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
     builder = AgentWorkflow(dataclasses.replace(workflow._draft))  # what the module has stays as it is
@@ -118,8 +118,8 @@ def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) 
 
 
 def load_app(app: str, store: str | None = None, thread_id: str | None = None) -> Workflow | AgentWorkflow:
-    """The workflow of what a server serves, too; for a workflow of agents its builder. Of a stored definition it is the
-    version that the thread was begun with.
+    """The workflow of an object that a server could serve; for a workflow of agents its builder. Of a stored definition
+    it is the version that the thread began with.
 
     The current folder can be imported from, and a document's own. Raises UsageError for another form of name, and
     NotImportable, NotServable, Mistake or InvalidDefinition for what it names.

@@ -158,8 +158,8 @@ ACCEPTED = (
 
 
 def find_source(path: str, project: Project) -> tuple[Any, Kind, Callable[[], Workflow]]:
-    """What a `module:attribute` or a document is, its kind, and how its workflow is built. Raises NotImportable or
-    NotServable."""
+    """The object of a `module:attribute` or a document, its kind, and how its workflow is built. Raises NotImportable
+    or NotServable."""
     source = _read_document(path, project) if path.lower().endswith(DOCUMENTS) else project.import_object(path)
     builder = _find_builder(source)
     if builder is None and callable(source) and not isinstance(source, type):

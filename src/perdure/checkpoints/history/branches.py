@@ -78,7 +78,7 @@ class Branches:
         return shared[-1] if shared else None
 
     def notes(self, info: CheckpointInfo) -> str:
-        """What is special about a checkpoint of a branch: head, pinned, forked from another thread."""
+        """The special properties of a checkpoint: head, pinned, forked from another thread."""
         origin = next((branch.forked_from for branch in self if branch.checkpoints[0] is info), None)
         notes = {"head": info is self.head, "pinned": info.is_pinned, f"forked from {origin}": origin is not None}
         return ", ".join(note for note, is_so in notes.items() if is_so)

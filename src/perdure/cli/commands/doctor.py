@@ -54,7 +54,7 @@ def doctor(
     a check fails, and 0 with warnings.
     """
     if config is not None and (url or store) and context.get_parameter_source("store") != ENVIRONMENT:
-        raise click.UsageError("--config names a project, which has a store of its own. Leave the store out.")
+        raise click.UsageError("--config names a project, which names its own store. Leave the store out.")
     from perdure.server.config.files import find_file
 
     if config is not None or (not (url or store) and find_file(Path.cwd()) is not None):
