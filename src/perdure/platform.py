@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 # Windows locks a range of bytes and blocks reads of it by others: lock a byte far behind any content.
 _LOCK_OFFSET = 0x7FFF_FFFF_0000
@@ -45,6 +46,23 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextmanager
+def replace_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A file that appears, or replaces another, only when the block ends without an error; then it survives a power
+    cut."""
+    part = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
+    try:
+        with open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
+            file.flush()
+            fsync_file(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    fsync_folder(path.parent)
 
 
 def try_lock_file(fd: int) -> bool:

@@ -13,10 +13,13 @@ needs it: the checkpoint that added it and its successors, until one drops it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from os import urandom
 from typing import Protocol, TypeAlias
+
+import msgspec
 
 from perdure.records import (
     CheckpointInfo,
@@ -210,3 +213,27 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Close files and connections. Idempotent; a later call opens them again."""
+
+
+# ---------------------------------------------------------------- a thread under another id
+
+
+def rename_header(header: ThreadHeader, to: str) -> ThreadHeader:
+    requests = [msgspec.structs.replace(request, thread_id=to) for request in header.requests]
+    return msgspec.structs.replace(header, thread_id=to, requests=requests)
+
+
+def rename_commit(commit: Commit, to: str, ids: MutableMapping[str, str]) -> Commit:
+    """The commit as one of thread `to`. Its checkpoint gets the id that `ids` has for it, or a new one, which `ids`
+    receives."""
+    info = commit.info
+    if info is not None:
+        previous = info.previous_checkpoint_id
+        info = msgspec.structs.replace(
+            info,
+            checkpoint_id=ids.setdefault(info.checkpoint_id, urandom(12).hex()),
+            thread_id=to,
+            previous_checkpoint_id=None if previous is None else ids.get(previous, previous),
+            is_pinned=False,
+        )
+    return msgspec.structs.replace(commit, lease=Lease(to, "", 0), info=info)

@@ -82,15 +82,27 @@ def test_wrong_usage_exits_2_and_names_the_right_usage(
 @pytest.mark.parametrize(
     ("app", "sentence"),
     [
-        ("ofice:build", "No module 'ofice' exists here or on Python's path (did you mean 'office'?)."),
-        ("office:biuld", "'office' has no 'biuld' (did you mean 'build'?)."),
-        ("office:nothing", "'office' has no 'nothing'. Its workflows: 'refunds', 'titles', 'kept', 'desk'."),
-        ("office:Refund", "'office:Refund' is not a workflow but a type."),
-        ("office:build_later", "'office:build_later' is not a workflow but a coroutine."),
-        ("wrong:flow", "Importing 'wrong' failed: NameError: name 'nothing' is not defined ("),
-        ("needy:flow", "Importing 'needy' failed: ModuleNotFoundError: No module named 'not_there' ("),
-        ("exits:flow", "Importing 'exits' failed: SystemExit: 3 ("),
-        ("asks:build", "Calling 'asks:build' without arguments failed: TypeError: build() missing 1 required"),
+        ("ofice:build", "'ofice:build' cannot be imported: no module 'ofice' exists in "),
+        (
+            "office:biuld",
+            "'office:biuld' cannot be imported: the module 'office' has no 'biuld' (did you mean 'build'?",
+        ),
+        (
+            "office:nothing",
+            "'office:nothing' cannot be imported: the module 'office' has no 'nothing'. Its workflows: 'refunds', ",
+        ),
+        ("office:Refund", "'office:Refund' is the class Refund, not an object of it. perdure runs a Workflow, "),
+        (
+            "office:build_later",
+            "'office:build_later' is an async function. Make it synchronous: no event loop runs yet.",
+        ),
+        ("wrong:flow", "'wrong:flow' cannot be imported: NameError: name 'nothing' is not defined ("),
+        ("needy:flow", "'needy:flow' cannot be imported: ModuleNotFoundError: No module named 'not_there' ("),
+        ("exits:flow", "'exits:flow' cannot be imported: SystemExit: 3 ("),
+        (
+            "asks:build",
+            "'asks:build' is a function that needs arguments: missing a required argument: 'storage'.",
+        ),
     ],
 )
 def test_app_that_cannot_be_loaded_exits_1_and_names_the_reason(

@@ -52,6 +52,12 @@ def test_init_writes_three_files_and_prints_the_next_commands(call: Call, folder
     assert "curl -X POST http://127.0.0.1:8000/v1/graph/invoke" in done.stdout
 
 
+def test_agent_of_a_project_also_runs_on_the_command_line(call_json: CallJson, demo: Path) -> None:
+    for text, reply in (("My name is Ann", "your name is Ann"), ("What is my name?", "Your name is Ann.")):
+        run = call_json("run", "graph.react:app", text, "--thread", "t", "--store", "sqlite:///t.db")
+        assert reply in str(run["outputs"])
+
+
 def test_init_without_a_name_writes_into_this_folder_also_for_agentflow(call_json: CallJson, folder: Path) -> None:
     (folder / "office.py").unlink()
     assert set(call_json("init", "--agentflow")["files"]) == FILES - {"perdure.json"} | {"agentflow.json"}
@@ -135,7 +141,7 @@ def test_doctor_takes_a_project_by_config_and_a_store_by_url(
     [
         ({"agnet": "x"}, "configuration", "perdure.json: agnet: unknown key (did you mean 'agent'?)"),
         ({"agent": "graph.reac:app"}, "project", "(did you mean 'graph.react'?)"),
-        ({"agent": "graph.react:re"}, "project", "is a module. A server runs"),
+        ({"agent": "graph.react:re"}, "project", "is a module. perdure runs"),
         ({"checkpointer": "graph.react:app"}, "project", "is a RuleFollower, not a storage"),
         ({"host": "0.0.0.0"}, "auth", "without auth"),
         ({"auth": "jwt"}, "auth", "JWT_SECRET_KEY"),

@@ -95,7 +95,7 @@ def test_prune_threads_removes_idle_threads_and_waiting_ones_by_status(
     call: Call, call_json: CallJson, ids: list[str]
 ) -> None:
     shown = call("prune", "--threads", "--older-than", "0s", "--yes").stdout
-    assert "r-1     refunds   all of it, with 4 checkpoints\n" in shown
+    assert "r-1     refunds   the whole thread, with 4 checkpoints\n" in shown
     assert "LEFT ALONE  WHY\nr-2         requests are pending: 1\n" in shown
     assert "Removed 1 whole thread, with 4 checkpoints of 1 thread" in shown
     assert [thread["thread_id"] for thread in call_json("threads")] == ["r-2"]

@@ -301,7 +301,7 @@ async def test_the_report_is_readable_and_plain(storage: StoreCheckpointStorage)
     await storage.pin((await infos(storage, "u"))[1])
     report = await storage.prune(older_than=timedelta(0), whole_threads=True)
     first, *lines = str(report).splitlines()
-    assert first.startswith("4 checkpoints of 1 thread gone, 1 thread as a whole")
+    assert first.startswith("1 whole thread, with 4 checkpoints of 1 thread gone")
     assert lines == ["t: the whole thread, with 4 checkpoints", "u: left alone, it has pinned checkpoints: 1"]
 
 

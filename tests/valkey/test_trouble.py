@@ -22,9 +22,9 @@ from tests.valkey.places import Place
 from perdure import MissingExtra
 from perdure.store import Store
 from perdure.stores.memory.store import MemoryStore
-from perdure.stores.valkey.channels import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, CircuitBreaker
 from perdure.stores.valkey.store import TIMEOUT_SECONDS, AcceleratedStore, Valkey
 from perdure.testing.conformance.threads import own
+from perdure.valkey_client import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, CircuitBreaker
 
 SECRET = "hunter2-%2Fsecret"
 
@@ -127,7 +127,7 @@ async def test_reading_waits_only_once_for_a_valkey_that_does_not_reply(silent_p
 
 
 def test_failed_server_is_left_alone_ever_longer_and_then_tried_by_one() -> None:
-    breaker, waits = CircuitBreaker("somewhere"), list[float]()
+    breaker, waits = CircuitBreaker("somewhere", "It is slower."), list[float]()
     assert breaker.may_try() and not breaker.seconds_left()
     for _ in range(8):
         breaker.failed(OSError())
@@ -155,7 +155,7 @@ def test_failed_server_is_left_alone_ever_longer_and_then_tried_by_one() -> None
     ],
 )
 def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(url: Any) -> None:
-    with pytest.raises(ValueError, match=r"redis_url expects redis://") as refused:
+    with pytest.raises(ValueError, match=r"expected redis://") as refused:
         Valkey(url)
     assert refused.value.__cause__ is None and refused.value.__suppress_context__
     assert "hunter2" not in str(refused.value)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import inspect
 import os
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.cli.errors import Mistake, user_code_failed
+from perdure.cli.errors import Mistake
 from perdure.cli.options import StoreLocation, load_keys, work_in
 from perdure.errors import DefinitionNotFound, InvalidDefinition, PerdureError, did_you_mean
-from perdure.workflows.builder import WorkflowBuilder
-from perdure.workflows.functions import FunctionalWorkflow
+from perdure.server.config.reading import DOCUMENTS
+from perdure.server.config.schema import NotServable
+from perdure.server.registry import AGENT_WORKFLOWS, Project, build_workflow, describe_failure, find_source
 from perdure.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -27,12 +24,8 @@ if TYPE_CHECKING:
     from perdure.agent_workflow.store import DefinitionStore, StoredDefinition
 
 
-SUFFIXES = (".json", ".yaml", ".yml")
-HOME = "perdure.agent_workflow"
-
-
 def is_document(app: str) -> bool:
-    return app.lower().endswith(SUFFIXES)
+    return app.lower().endswith(DOCUMENTS)
 
 
 def read_document(app: str) -> AgentWorkflow:
@@ -44,7 +37,7 @@ def read_document(app: str) -> AgentWorkflow:
     if not path.is_file():
         files = [str(path.parent / entry.name) for entry in path.parent.glob("*") if is_document(entry.name)]
         raise Mistake(f"No file {app!r} exists{did_you_mean(app, files)}.")
-    add_import_folder(path.parent.resolve())
+    Project(path.parent).put_first()
     return AgentWorkflow.from_config(path)
 
 
@@ -67,7 +60,7 @@ def load_stored_document(app: str, store: str | None, thread_id: str | None = No
         builder._draft.number = stored.number
         return builder
 
-    add_import_folder(Path.cwd())
+    Project().put_first()
     try:
         return work_in(store, load)
     except (Mistake, DefinitionNotFound) as problem:
@@ -90,7 +83,7 @@ async def load_definition(definitions: DefinitionStore, name: str, version: str 
 
 def find_agent_workflow(value: Any) -> AgentWorkflow | None:
     """The builder of a workflow of agents, built or not; None for anything else. Loads nothing for the latter."""
-    if not type(value).__module__.startswith(HOME):
+    if not type(value).__module__.startswith(AGENT_WORKFLOWS):
         return None
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
     from perdure.agent_workflow.instance import AgentWorkflowInstance
@@ -101,8 +94,8 @@ def find_agent_workflow(value: Any) -> AgentWorkflow | None:
 
 
 def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) -> AgentWorkflowInstance:
-    """With its executions in this storage. Raises InvalidDefinition, with the name on the command line, and Mistake
-    for any other error while it is built."""
+    """With its executions in this storage. Raises InvalidDefinition, with the name on the command line, and
+    NotServable for any other error while it is built."""
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
     builder = AgentWorkflow(dataclasses.replace(workflow._draft))  # what the module has stays as it is
@@ -118,27 +111,18 @@ def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) 
     except PerdureError:
         raise
     except Exception as error:
-        raise user_code_failed(f"Building {place.app!r}", error) from error
-
-
-def add_import_folder(folder: Path) -> None:
-    here = os.fspath(folder)
-    if here not in sys.path:
-        sys.path.insert(0, here)
+        raise NotServable(place.app, f"cannot be built: {describe_failure(error, Project())}") from error
 
 
 # ---------------------------------------------------------------- apps
 
 
-KINDS = (Workflow, FunctionalWorkflow, WorkflowBuilder)
-
-
 def load_app(app: str, store: str | None = None, thread_id: str | None = None) -> Workflow | AgentWorkflow:
-    """A Workflow, a function workflow, a builder, or a function without parameters that returns one of these; for a
-    workflow of agents its builder. Of a stored definition it is the version that the thread began with.
+    """The workflow of an object that a server could serve; for a workflow of agents its builder. Of a stored definition
+    it is the version that the thread began with.
 
     The current folder can be imported from, and a document's own. Raises UsageError for another form of name, and
-    Mistake or InvalidDefinition for what it names.
+    NotImportable, NotServable, Mistake or InvalidDefinition for what it names.
     """
     if is_document(app):
         return read_document(app)
@@ -150,60 +134,6 @@ def load_app(app: str, store: str | None = None, thread_id: str | None = None) -
     if os.sep in module_name or module_name.endswith(".py"):
         name = module_name.removesuffix(".py").strip(os.sep).replace(os.sep, ".")
         raise click.UsageError(f"APP names a module, not a file: try {name + ':' + attribute!r} instead of {app!r}.")
-    return _to_workflow(app, _find_attribute(_import_module(module_name), attribute))
-
-
-def _import_module(name: str) -> ModuleType:
-    here = Path.cwd()
-    add_import_folder(here)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            files = [path.stem for path in here.glob("*.py")]
-            raise Mistake(f"No module {name!r} exists here or on Python's path{did_you_mean(name, files)}.") from error
-        raise user_code_failed(f"Importing {name!r}", error) from error
-    except (Exception, SystemExit) as error:
-        raise user_code_failed(f"Importing {name!r}", error) from error
-
-
-def _find_attribute(module: ModuleType, attribute: str) -> Any:
-    value: Any = module
-    for part in attribute.split("."):
-        try:
-            value = getattr(value, part)
-        except AttributeError as error:
-            names = [name for name in vars(value) if not name.startswith("_")] if hasattr(value, "__dict__") else []
-            guess = did_you_mean(part, names)
-            workflows = ", ".join(repr(name) for name, value in vars(module).items() if _is_workflow(value))
-            listed = f" Its workflows: {workflows}." if workflows and not guess else ""
-            raise Mistake(f"{module.__name__!r} has no {attribute!r}{guess}.{listed}") from error
-    return value
-
-
-def _is_workflow(value: Any) -> bool:
-    return isinstance(value, KINDS) or find_agent_workflow(value) is not None
-
-
-def _to_workflow(app: str, value: Any) -> Workflow | AgentWorkflow:
-    if not _is_workflow(value) and callable(value) and not isinstance(value, type):
-        try:
-            value = value()
-        except Exception as error:
-            raise user_code_failed(f"Calling {app!r} without arguments", error) from error
-    try:
-        if isinstance(value, FunctionalWorkflow | WorkflowBuilder):
-            value = value.build()
-    except Exception as error:
-        raise user_code_failed(f"Building {app!r}", error) from error
-    agents = find_agent_workflow(value)
-    if agents is not None:
-        return agents
-    if not isinstance(value, Workflow):
-        if inspect.iscoroutine(value):
-            value.close()
-        raise Mistake(
-            f"{app!r} is not a workflow but a {type(value).__name__}. Name a Workflow, a function marked @workflow, a "
-            "WorkflowBuilder, an AgentWorkflow, or a function without parameters that returns one."
-        )
-    return value
+    project = Project()
+    source, _, build = find_source(app, project)
+    return find_agent_workflow(source) or build_workflow(app, build, project)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from perdure.cli.tables import format_count, format_size
+from perdure.errors.wording import format_count, format_size
 
 if TYPE_CHECKING:  # the modules of other stores, and their drivers, are not needed
     from perdure.records import StoreContents

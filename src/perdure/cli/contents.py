@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
+import msgspec
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.cli.tables import fold, format_time, iso_time, print_folded
 from perdure.cli.values import make_printable, shorten, to_line, to_lines, to_tree
 from perdure.events import WorkflowEvent
-from perdure.records import Answer, CheckpointInfo, ChildCheckpoint, ExecutorMemory, SuspendedDelivery, WorkflowMessage
+from perdure.records import Answer, ChildCheckpoint, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
 # ---------------------------------------------------------------- questions
 
@@ -35,8 +36,7 @@ AnyLevel = WorkflowCheckpoint | ChildCheckpoint
 # ---------------------------------------------------------------- for machines
 
 
-def checkpoint_tree(info: CheckpointInfo) -> dict[str, Any]:
-    return {name: getattr(info, name) for name in info.__struct_fields__}
+checkpoint_tree = msgspec.structs.asdict
 
 
 def contents_tree(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
@@ -44,7 +44,14 @@ def contents_tree(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
     return {
         "state": level.pop("state"),
         "outputs": [output_tree(item) for item in checkpoint.outputs],
-        "answers": {key: _answer_tree(item) for key, item in checkpoint.answered.items()},
+        "answers": {
+            key: {
+                "answered_at": iso_time(answer.answered_at),
+                "answered_by": answer.answered_by,
+                "how": settlement_word(answer),
+            }
+            for key, answer in checkpoint.answered.items()
+        },
         **level,
         "sub_workflows": [{"executor_id": path, **_level_tree(item)} for path, item in _iter_children(checkpoint)],
     }
@@ -89,14 +96,6 @@ def settlement_word(answer: Answer) -> str:
 
 def output_tree(event: WorkflowEvent) -> dict[str, Any]:
     return {"executor_id": event.executor_id, "data": to_tree(event.data)}
-
-
-def _answer_tree(answer: Answer) -> dict[str, Any]:
-    return {
-        "answered_at": iso_time(answer.answered_at),
-        "answered_by": answer.answered_by,
-        "how": settlement_word(answer),
-    }
 
 
 def _due_tree(message: WorkflowMessage, suspended: SuspendedDelivery | None) -> dict[str, Any]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 
 import click
 
@@ -26,7 +24,6 @@ from perdure.errors import (
     did_you_mean,
 )
 
-_HERE = str(Path(__file__).parent)
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells know it."""
 
@@ -41,13 +38,6 @@ class Mistake(click.ClickException):
 def thread_missing(thread_id: str, thread_ids: list[str]) -> Mistake:
     guess = did_you_mean(thread_id, thread_ids)
     return Mistake(f"No thread {thread_id!r} exists in this store{guess}. `perdure threads` lists them.")
-
-
-def user_code_failed(what: str, error: BaseException) -> Mistake:
-    """The error of a user's own module, with its place."""
-    places = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_HERE)]
-    where = f" ({places[-1].filename}, line {places[-1].lineno})" if places else ""
-    return Mistake(f"{what} failed: {explain(error)}{where}")
 
 
 def explain(problem: BaseException) -> str:

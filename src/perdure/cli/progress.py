@@ -142,10 +142,19 @@ class RunProgress(Progress[WorkflowRunResult]):
             _PRINTERS[event.type](event)
 
     def print_result(self, result: WorkflowRunResult) -> None:
-        if self.is_quiet:
-            print_json(_rest_tree(result))
-        else:
+        if not self.is_quiet:
             _print_rest(result, self._place)
+            return
+        print_json(
+            {
+                "thread_id": result.thread_id,
+                "run_id": result.run_id,
+                "checkpoint_id": result.checkpoint_id,
+                "status": result.get_final_state().value,
+                "outputs": [output_tree(item) for item in result._outputs if item.type == "output"],
+                "requests": [question_tree(item) for item in result.get_request_info_events()],
+            }
+        )
 
 
 def _print_retrying(event: WorkflowEvent) -> None:
@@ -176,18 +185,6 @@ _PRINTERS: dict[str, Callable[[WorkflowEvent], None]] = {
     "warning": lambda event: click.secho(f"warning: {make_printable(str(event.data))}", fg="yellow"),
     "error": lambda event: _print_event("error", event, fg="red"),
 }
-
-
-def _rest_tree(result: WorkflowRunResult) -> dict[str, Any]:
-    """The state of the thread when its run has ended, for machines."""
-    return {
-        "thread_id": result.thread_id,
-        "run_id": result.run_id,
-        "checkpoint_id": result.checkpoint_id,
-        "status": result.get_final_state().value,
-        "outputs": [output_tree(item) for item in result._outputs if item.type == "output"],
-        "requests": [question_tree(item) for item in result.get_request_info_events()],
-    }
 
 
 def _print_rest(result: WorkflowRunResult, place: StoreLocation) -> None:

@@ -165,21 +165,6 @@ def thread_tree(thread: ThreadInfo) -> dict[str, Any]:
 # ---------------------------------------------------------------- amounts
 
 
-def format_count(number: int, what: str) -> str:
-    """`1 thread`, `3 threads`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def format_size(count: int) -> str:
-    if abs(count) < 1024:
-        return format_count(count, "byte")
-    amount, units = count / 1024, ["KB", "MB", "GB", "TB"]
-    while abs(amount) >= 1024 and len(units) > 1:
-        amount /= 1024
-        del units[0]
-    return f"{amount:.1f} {units[0]}"
-
-
 ReportProgress = Callable[..., None]
 """Called with the amount that is done, the whole amount, and further details."""
 

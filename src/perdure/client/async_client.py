@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
 import httpx
@@ -14,10 +13,11 @@ from msgspec import UNSET
 import perdure.client.models as models
 from perdure.client.connection import AsyncIo, ClientOptions, Connection, HttpCall, build_path, omit_none
 from perdure.client.event_stream import events
-from perdure.client.fetch import download, fetch, run_call, start_run, state_call, thread_call, write_whole_file
+from perdure.client.fetch import download, fetch, run_call, start_run, state_call, thread_call
 from perdure.client.models import Checkpoint, Run
 from perdure.client.turns import MessagesIn, OnBusy, StreamedTurn, TurnArguments, new_turn, to_messages
 from perdure.names import checkpoint_id_of, new_run_id
+from perdure.platform import replace_file
 
 T = TypeVar("T")
 AnyCheckpoint: TypeAlias = str | Checkpoint
@@ -47,9 +47,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -301,7 +299,7 @@ class Client:
 
     async def export_thread(self, thread_id: str, path: str | os.PathLike[str]) -> Path:
         """Write a thread with its history to one file: all of it, or no file."""
-        with write_whole_file(Path(path)) as file:
+        with replace_file(Path(path)) as file:
             call = HttpCall[None]("POST", build_path("threads", thread_id, "export"), None)
             await download(self._connection, call, file.write)
         return Path(path)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
-from uuid import uuid4
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -174,21 +170,6 @@ def decode_answer(call: HttpCall[T], answered: Answered) -> T:
 
 
 # ---------------------------------------------------------------- files
-
-
-@contextmanager
-def write_whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that appears, or replaces another, only when the block ends without an error."""
-    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
-    try:
-        with part.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    part.replace(path)
 
 
 async def download(connection: Connection, call: HttpCall[None], write: Callable[[bytes], object]) -> None:

@@ -1,4 +1,4 @@
-"""Names and types as messages show them."""
+"""Names, types and amounts as messages show them."""
 
 from __future__ import annotations
 
@@ -22,3 +22,18 @@ def type_names(types: Sequence[object]) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def format_count(number: int, what: str) -> str:
+    """`1 thread`, `3 threads`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def format_size(count: int) -> str:
+    if abs(count) < 1024:
+        return format_count(count, "byte")
+    amount, units = count / 1024, ["KB", "MB", "GB", "TB"]
+    while abs(amount) >= 1024 and len(units) > 1:
+        amount /= 1024
+        del units[0]
+    return f"{amount:.1f} {units[0]}"

@@ -200,7 +200,9 @@ class Metrics:
             CommitEnded: self._commit_ended,
             CommitWritten: lambda commit: self._commit_bytes.add(commit.size),
             RequestAsked: lambda request: self._asked.add(self._bound_label("workflow", request.workflow)),
-            RequestSettled: self._request_settled,
+            RequestSettled: lambda request: self._settled.add(
+                self._bound_label("workflow", request.workflow), request.how
+            ),
         }
 
     def _run_began(self, run: RunBegan) -> None:
@@ -227,9 +229,6 @@ class Metrics:
             self._commit_seconds.add(commit.seconds)
         else:
             self._commit_failures.add()
-
-    def _request_settled(self, request: RequestSettled) -> None:
-        self._settled.add(self._bound_label("workflow", request.workflow), request.how)
 
     def _bound_label(self, label: str, value: str) -> str:
         values = self._labels[label]

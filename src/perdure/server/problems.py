@@ -113,6 +113,11 @@ def _sentence(error: PerdureError) -> str:
     return str(error)
 
 
+def unprocessable(field: str, sentence: str, code: str = "invalid_body") -> HttpProblem:
+    """422, for one field of the request."""
+    return HttpProblem(422, code, sentence, field=field)
+
+
 def not_found(thread_id: str) -> HttpProblem:
     return HttpProblem(404, "thread_not_found", f"No thread {thread_id!r} exists.", thread_id=thread_id)
 

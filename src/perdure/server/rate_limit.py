@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import ipaddress
 import os
-import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
@@ -15,11 +14,8 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from perdure.clock import Clock, SystemClock
-from perdure.log import get_logger
 from perdure.server.config.schema import invalid
-from perdure.valkey_client import make_valkey_client, parse_valkey_url
-
-logger = get_logger(__name__)
+from perdure.valkey_client import CircuitBreaker, make_valkey_client, parse_valkey_url, ping_client
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -94,9 +90,6 @@ class MemoryLimiter:
 
 
 TIMEOUT_SECONDS = 0.25
-FIRST_PAUSE_SECONDS = 0.25
-LONGEST_PAUSE_SECONDS = 5.0
-WARN_EVERY_SECONDS = 60.0
 
 # A sorted set with one member per request, by its time in microseconds. Members in the future were added before the
 # server's clock was set back; they are removed, because they would block their key until then.
@@ -127,6 +120,8 @@ class ValkeyLimiter:
     def __init__(self, url: str, requests: int, window: float, *, prefix: str, fail_open: bool) -> None:
         """Connects at the first use. Raises MissingExtra, and InvalidConfig for an invalid URL."""
         self._address, self._options = _parse_url(url)
+        what = "allowed without a limit" if fail_open else "rejected"
+        self._breaker = CircuitBreaker(self._address, f"requests are {what} meanwhile")
         self._requests = requests
         self._window = max(1, round(window * 1_000_000))
         self._prefix = prefix
@@ -134,24 +129,24 @@ class ValkeyLimiter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Any = None
         self._script: Any = None
-        self._failures = 0
-        self._try_at = 0.0
         self._trying: asyncio.Task[None] | None = None
-        self._warned_at = -WARN_EVERY_SECONDS
 
     def __repr__(self) -> str:
         return f"ValkeyLimiter({self._address!r})"  # without the password
 
     async def take(self, key: str) -> Verdict:
         self._connect()
-        if self._failures:
-            if self._trying is None and time.monotonic() >= self._try_at:
+        if self._breaker.is_open:
+            if self._trying is None and self._breaker.may_try():
                 self._trying = asyncio.create_task(self._try())
             return self._fallback_verdict()
         try:
             return await self._count(key)
         except Exception as error:  # noqa: BLE001  # drivers raise many types
-            self._record_failure(error)
+            if type(error).__name__ == "ResponseError":  # Valkey answered
+                self._breaker.warn(error)
+            elif not self._breaker.is_open:  # concurrent requests fail together and count as one failure
+                self._breaker.failed(error)
             return self._fallback_verdict()
 
     async def close(self) -> None:
@@ -188,32 +183,15 @@ class ValkeyLimiter:
     def _fallback_verdict(self) -> Verdict:
         if self._fail_open:
             return Verdict(True, self._requests, self._requests, 0.0)
-        return Verdict(False, self._requests, 0, max(1.0, self._try_at - time.monotonic()))
-
-    def _record_failure(self, error: Exception) -> None:
-        now = time.monotonic()
-        # Concurrent requests fail together and count as one failure. A ResponseError does not count: Valkey answered.
-        if now >= self._try_at and type(error).__name__ != "ResponseError":
-            self._try_at = now + min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._failures, 10))
-            self._failures += 1
-        if now - self._warned_at >= WARN_EVERY_SECONDS:
-            self._warned_at = now
-            logger.warning(
-                "Valkey at %s cannot count requests (%s): they are %s meanwhile",
-                self._address,
-                type(error).__name__,  # its text may hold request data
-                "allowed without a limit" if self._fail_open else "rejected",
-            )
+        return Verdict(False, self._requests, 0, max(1.0, self._breaker.seconds_left()))
 
     async def _try(self) -> None:
         try:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
-                await self._client.ping()
-        except Exception as error:  # noqa: BLE001  # drivers raise many types
-            self._record_failure(error)
+            await ping_client(self._client, TIMEOUT_SECONDS)
+        except ConnectionError as error:
+            self._breaker.failed(error.__cause__ or error)
         else:
-            self._failures = 0
-            logger.info("Valkey at %s counts requests again", self._address)
+            self._breaker.succeeded()
         finally:
             if self._trying is asyncio.current_task():
                 self._trying = None
@@ -223,12 +201,8 @@ def _parse_url(url: str) -> tuple[str, dict[str, Any]]:
     """The address for log lines, and the options of the driver."""
     try:
         return parse_valkey_url(url, 'rate_limit.backend "redis"')
-    except ValueError:
-        raise invalid(
-            "redis",
-            "expected redis://[user:password@]host[:port][/database], rediss://, valkey://, valkeys:// or "
-            "unix://path, got something else. In a password, escape special characters as %XX.",
-        ) from None
+    except ValueError as error:
+        raise invalid("redis", str(error)) from None
 
 
 def ping_of(url: str) -> Callable[[], Awaitable[object]]:
@@ -238,9 +212,7 @@ def ping_of(url: str) -> Callable[[], Awaitable[object]]:
     async def ping() -> object:
         client = make_valkey_client(options, TIMEOUT_SECONDS)
         try:
-            return await client.ping()
-        except Exception as error:
-            raise ConnectionError(f"Valkey does not answer: {type(error).__name__}") from error
+            return await ping_client(client, TIMEOUT_SECONDS)
         finally:
             await client.aclose()
 

@@ -52,7 +52,11 @@ class Project:
             except AttributeError:
                 names = [name for name in getattr(target, "__dict__", {}) if not name.startswith("_")]
                 owner = f"the module {module.__name__!r}" if target is module else f"a {type(target).__name__}"
-                raise NotImportable(object_path, f"{owner} has no {part!r}{did_you_mean(part, names)}.") from None
+                hint = did_you_mean(part, names)
+                kinds = {repr(name): (_find_builder(value) or ("agent",))[0] for name, value in vars(module).items()}
+                workflows = ", ".join(name for name, kind in kinds.items() if kind != "agent")
+                listed = f" Its workflows: {workflows}." if workflows and not hint else ""
+                raise NotImportable(object_path, f"{owner} has no {part!r}{hint}.{listed}") from None
         return target
 
     def put_first(self) -> None:
@@ -153,20 +157,25 @@ ACCEPTED = (
 )
 
 
-def load_workflow(path: str, project: Project) -> tuple[Workflow, Kind]:
-    """The workflow of a `module:attribute` or a document, and its kind. Raises NotImportable or NotServable."""
+def find_source(path: str, project: Project) -> tuple[Any, Kind, Callable[[], Workflow]]:
+    """The object of a `module:attribute` or a document, its kind, and how its workflow is built. Raises NotImportable
+    or NotServable."""
     source = _read_document(path, project) if path.lower().endswith(DOCUMENTS) else project.import_object(path)
     builder = _find_builder(source)
     if builder is None and callable(source) and not isinstance(source, type):
         source = _call_factory(path, source, project)
         builder = _find_builder(source)
     if builder is None:
-        raise NotServable(path, f"is {_describe_object(source)}. A server runs {ACCEPTED}.")
-    kind, build = builder
+        raise NotServable(path, f"is {_describe_object(source)}. perdure runs {ACCEPTED}.")
+    return source, *builder
+
+
+def build_workflow(path: str, build: Callable[[], Workflow], project: Project) -> Workflow:
+    """Raises NotServable."""
     try:
-        return build(), kind
+        return build()
     except Exception as error:
-        raise NotServable(path, f"cannot be built: {_describe_failure(error, project)}") from error
+        raise NotServable(path, f"cannot be built: {describe_failure(error, project)}") from error
 
 
 def _read_document(path: str, project: Project) -> Any:
@@ -179,14 +188,14 @@ def _read_document(path: str, project: Project) -> Any:
     try:
         return AgentWorkflow.from_config(file)
     except Exception as error:
-        raise NotServable(path, f"cannot be read: {_describe_failure(error, project)}") from error
+        raise NotServable(path, f"cannot be read: {describe_failure(error, project)}") from error
 
 
 def _call_factory(path: str, function: Any, project: Project) -> Any:
     try:
         inspect.signature(function).bind()
     except TypeError as error:
-        raise NotServable(path, f"is a function that needs arguments: {error}. A server runs {ACCEPTED}.") from None
+        raise NotServable(path, f"is a function that needs arguments: {error}. perdure runs {ACCEPTED}.") from None
     except ValueError:
         pass  # a builtin has no signature
     target = project.call_factory(path, function)
@@ -196,7 +205,7 @@ def _call_factory(path: str, function: Any, project: Project) -> Any:
     return target
 
 
-def _describe_failure(error: Exception, project: Project) -> str:
+def describe_failure(error: Exception, project: Project) -> str:
     """The message of a perdure error; for other errors also type and location."""
     return str(error) if isinstance(error, PerdureError) else f"{project.describe_error(error)}."
 
@@ -252,7 +261,8 @@ class Registry(dict[str, ServedWorkflow]):
         loaded: dict[str, tuple[Workflow, Kind]] = {}
         for path in dict.fromkeys((*config.workflows.values(), config.agent)):
             if path is not None:
-                loaded[path] = load_workflow(path, project)  # once, even if two names refer to it
+                _, kind, build = find_source(path, project)  # once, even if two names refer to it
+                loaded[path] = build_workflow(path, build, project), kind
         served = [ServedWorkflow(name, *loaded[path], path) for name, path in config.workflows.items()]
         default = next((entry for entry in served if entry.path == config.agent), None)
         if default is None and config.agent is not None:

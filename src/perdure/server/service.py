@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
@@ -78,24 +78,30 @@ class Service:
         """Host names that a server without auth accepts."""
         self.stopping = asyncio.Event()
         """Set when the server begins to stop: streams end then."""
-        self._streams = 0
         metrics.gauge("server_runs", "Active runs of this server.", lambda: self.runs.active)
         metrics.gauge("server_runs_waiting", "Queued runs of this server.", lambda: self.runs.waiting_count)
         self._stop_task: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that started it."""
 
     @property
     def hides_errors(self) -> bool:
         return self.config.mode == "production"
 
-    def workflow(self, name: str | None) -> Workflow:
-        """The workflow of this public name; None: the default. Raises HttpProblem."""
-        served = self.registry.default if name is None else self.registry.get(name)
-        if served is not None:
-            return served.workflow
-        if name is None:
+    @cached_property
+    def default_workflow(self) -> Workflow:
+        """The workflow of requests that name none. Raises HttpProblem."""
+        if self.registry.default is None:
             message = "The server has no default workflow. Name one."
             raise HttpProblem(422, "no_default_workflow", message, field="workflow")
+        return self.registry.default.workflow
+
+    def workflow(self, name: str | None) -> Workflow:
+        """The workflow of this public name; None: the default. Raises HttpProblem."""
+        if name is None:
+            return self.default_workflow
+        if name in self.registry:
+            return self.registry[name].workflow
         guess, names = did_you_mean(name, self.registry), ", ".join(sorted(self.registry))
         raise HttpProblem(404, "workflow_not_found", f"No workflow {name!r} exists{guess}. Workflows: {names}.")
 
@@ -103,34 +109,14 @@ class Service:
         """The workflow of a thread. Raises HttpProblem if the server does not have it."""
         served = self.registry.by_workflow_name(info.workflow_name)
         if served is None:
-            raise HttpProblem(
-                409,
-                "workflow_not_served",
-                f"This thread belongs to workflow {info.workflow_name!r}, which this server does not have.",
-            )
+            sentence = f"This thread belongs to workflow {info.workflow_name!r}, which this server does not have."
+            raise HttpProblem(409, "workflow_not_served", sentence)
         return served.workflow
-
-    @contextmanager
-    def stream_slot(self) -> Iterator[None]:
-        """Count an open stream or socket. Raises HttpProblem if there are too many."""
-        if self.runs.is_stopping:
-            raise HttpProblem(503, "stopping", "The server is stopping.", headers={"Retry-After": "5"})
-        if self._streams >= self.config.limits.max_streams:
-            raise HttpProblem(
-                429, "too_many_streams", f"{self._streams} streams are open. Try again.", headers={"Retry-After": "5"}
-            )
-        self._streams += 1
-        self.metrics.stream_opened()
-        try:
-            yield
-        finally:
-            self._streams -= 1
-            self.metrics.stream_closed()
 
     def start(self) -> None:
         """Start recovery. Idempotent: the first request starts an app that is mounted in another."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
+        if self.loop is None:
+            self.loop = asyncio.get_running_loop()
             self.recovery.start()
 
     def begin_stopping(self, then: Callable[[object], None] = lambda _: None) -> None:
@@ -139,8 +125,8 @@ class Service:
         `then`: called when all runs have stopped.
         """
         self.runs.is_stopping = True
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(lambda: self._leave().add_done_callback(then))
+        if self.loop is not None:
+            self.loop.call_soon_threadsafe(lambda: self._leave().add_done_callback(then))
 
     def _leave(self) -> asyncio.Task[None]:
         """The task that ends when all runs have stopped."""

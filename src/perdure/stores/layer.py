@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
-from os import urandom
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
 from perdure.errors import ThreadBusy, ThreadExists, ThreadNotFound
-from perdure.records import Commit, Lease, ThreadHeader
-from perdure.store import Store
+from perdure.records import Commit, ThreadHeader
+from perdure.store import Store, rename_commit, rename_header
 
 MAX_TRIES = 20
 """How often `copy_thread` reads a thread that is pruned meanwhile."""
@@ -39,7 +38,7 @@ async def copy_thread(store: Store, thread_id: str, to: str) -> None:
     header, commits = await _snapshot(store, thread_id)
     ids: dict[str, str] = {}
     try:
-        await store.add_thread(rename_header(header, to), (rename_commit(commit, to, ids) for commit in commits))
+        await store.add_thread(header_of_copy(header, to), (rename_commit(commit, to, ids) for commit in commits))
     except ThreadExists:
         infos = await store.threads(thread_id=to)
         raise ThreadBusy(to, infos[0].run_id if infos else None) from None
@@ -59,23 +58,6 @@ async def _snapshot(store: Store, thread_id: str) -> tuple[ThreadHeader, Sequenc
     raise ThreadBusy(thread_id)
 
 
-def rename_header(header: ThreadHeader, to: str) -> ThreadHeader:
-    """The header of a copy `to`."""
-    requests = [msgspec.structs.replace(request, thread_id=to) for request in header.requests]
+def header_of_copy(header: ThreadHeader, to: str) -> ThreadHeader:
     nothing: dict[str, Any] = dict.fromkeys(("journal", "inbox", "consumed", "pins"), ())
-    return msgspec.structs.replace(header, thread_id=to, fence=0, requests=requests, **nothing)
-
-
-def rename_commit(commit: Commit, to: str, ids: MutableMapping[str, str]) -> Commit:
-    """The commit as one of thread `to`, with a new checkpoint id, which `ids` receives."""
-    info = commit.info
-    if info is not None:
-        previous = info.previous_checkpoint_id
-        info = msgspec.structs.replace(
-            info,
-            checkpoint_id=ids.setdefault(info.checkpoint_id, urandom(12).hex()),
-            thread_id=to,
-            previous_checkpoint_id=None if previous is None else ids.get(previous, previous),
-            is_pinned=False,
-        )
-    return msgspec.structs.replace(commit, lease=Lease(to, "", 0), info=info)
+    return msgspec.structs.replace(rename_header(header, to), fence=0, **nothing)

@@ -262,7 +262,7 @@ def run(code: str) -> str:
 def test_importing_the_client_loads_neither_engine_nor_server() -> None:
     loaded = set(run("import sys, perdure.client\nprint(*sys.modules)").split())
     rooms = {name.split(".")[1] for name in loaded if name.startswith("perdure.")}
-    assert rooms <= {"client", "errors", "names", "lazy", "log"}
+    assert rooms <= {"client", "errors", "names", "platform", "log"}
     assert not loaded & {"litestar", "uvicorn", "pydantic"}
 
 

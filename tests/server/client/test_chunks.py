@@ -12,8 +12,7 @@ from perdure.client.turns import decode_chunk
 from perdure.events import WorkflowEvent
 from perdure.server.auth.principal import Space
 from perdure.server.threads.as_json import output_messages, with_ids
-from perdure.server.threads.hub import StreamedEvent
-from perdure.server.threads.turns import chunks_of_event
+from perdure.server.threads.hub import StreamedEvent, chunks_of_event
 
 MESSAGES = [
     Message("assistant", "Hello", "ada", "id-1"),

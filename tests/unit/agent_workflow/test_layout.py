@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from perdure.agent_workflow.execution.edge_graph import cycle_through, lay_out
+from perdure.agent_workflow.execution.planner import cycle_through, lay_out
 
 Edges = list[tuple[str, str]]
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.agent_workflow.definition import END, START, ErrorMode
-from perdure.agent_workflow.execution.edge_graph import NodeEdge
-from perdure.agent_workflow.execution.planner import NextSteps, Planner
+from perdure.agent_workflow.execution.planner import NextSteps, NodeEdge, Planner
 from perdure.agent_workflow.state import ExecutionState, Status
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.agent_workflow.test_planner import Play, answer_is
 
-from perdure.agent_workflow.execution.edge_graph import NodeEdge
+from perdure.agent_workflow.execution.planner import NodeEdge
 
 LOOP = (NodeEdge("a", "b"), NodeEdge("b", "a", answer_is("again")))
 

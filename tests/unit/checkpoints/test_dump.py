@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter, rename_commits, rename_header
+from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter
 from perdure.errors import NewerFormat, NoThreadFile
 from perdure.names import digest_of
 from perdure.records import (
@@ -25,6 +25,7 @@ from perdure.records import (
     PendingRequest,
     ThreadHeader,
 )
+from perdure.store import rename_commit, rename_header
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -183,16 +184,14 @@ def test_chunk_with_line_breaks_is_not_written() -> None:
 
 def test_renamed_thread_gets_new_checkpoint_ids_in_the_same_order() -> None:
     infos = [CheckpointInfo(f"c{n}", "t", "w", n, n, before, "") for n, before in ((1, "far"), (2, "c1"), (3, "c2"))]
-    events = LoggedEvents(1, 1, b"[[1]]", info=infos[1])
     commits = [a_commit("t", info.number, info=info, root=b"{}") for info in infos]
-    commits[1] = msgspec.structs.replace(commits[1], events=events)
-    first, second, third = rename_commits(commits, "u", ["c1", "c2", "c3"])
-    assert first.info and second.info and third.info and second.events
+    new: dict[str, str] = {}
+    first, second, third = (rename_commit(commit, "u", new) for commit in commits)
+    assert first.info and second.info and third.info
     ids = [commit.info.checkpoint_id for commit in (first, second, third) if commit.info]
     assert not {*ids} & {"c1", "c2", "c3"} and len({*ids}) == 3
     previous = [commit.info.previous_checkpoint_id for commit in (first, second, third) if commit.info]
     assert previous == ["far", *ids[:2]], "that of another thread is left"
-    assert second.events.info == second.info
     assert {commit.lease.thread_id for commit in (first, second, third)} == {"u"} == {second.info.thread_id}
     standing = rename_header(THREAD[0], "u")
     assert (standing.thread_id, [request.thread_id for request in standing.requests]) == ("u", ["u"])

@@ -28,7 +28,7 @@ def test_each_thread_has_its_line() -> None:
     threads = (PrunedThread("a", "w", 1, events_before=7), PrunedThread("b", "w", 3, is_whole=True))
     report = PruneReport(threads, (SkippedThread("c", "run 'r' owns it"),), freed_bytes=0)
     assert str(report).splitlines() == [
-        "4 checkpoints of 2 threads gone, 1 thread as a whole",
+        "1 whole thread, with 4 checkpoints of 2 threads gone",
         "a: 1 checkpoint, events before commit 7",
         "b: the whole thread, with 3 checkpoints",
         "c: left alone, run 'r' owns it",

@@ -114,8 +114,8 @@ def test_workflow_document_is_read_from_the_project(tmp_path: Path, shelf: Any) 
 @pytest.mark.parametrize(
     ("thing", "message"),
     [
-        (7, "is an int. A server runs a Workflow"),
-        (None, "is None. A server runs"),
+        (7, "is an int. perdure runs a Workflow"),
+        (None, "is None. perdure runs"),
         (Upper, "is the class Upper, not an object of it."),
         (Upper("up"), "is a lone executor (Upper)."),
         (later, "is an async function. Make it synchronous"),

@@ -24,9 +24,8 @@ from perdure.agent_workflow.definition import (
 from perdure.agent_workflow.documents.convert import resolve, tree_of
 from perdure.agent_workflow.documents.validate import Problem, at, below, read_config
 from perdure.agent_workflow.execution.conductor import Conductor
-from perdure.agent_workflow.execution.edge_graph import NodeEdge
 from perdure.agent_workflow.execution.node import AgentNode
-from perdure.agent_workflow.execution.planner import Planner
+from perdure.agent_workflow.execution.planner import NodeEdge, Planner
 from perdure.agent_workflow.execution.turn import Turns
 from perdure.agent_workflow.execution.values import HANDOFF, MATCHED_TYPE, needs_of, outputs_by_node
 from perdure.agent_workflow.instance import AgentWorkflowInstance

@@ -11,7 +11,7 @@ from typing import Any
 from perdure.agent_workflow.condition import Condition
 from perdure.agent_workflow.definition import END, START, AgentConfig, Draft, EdgeDraft, NodeConfig, NodeDraft
 from perdure.agent_workflow.documents.validate import Problem, at
-from perdure.agent_workflow.execution.edge_graph import cycle_through, lay_out
+from perdure.agent_workflow.execution.planner import cycle_through, lay_out
 from perdure.agent_workflow.execution.values import (
     INPUT,
     has_field,

@@ -11,9 +11,8 @@ import msgspec
 from perdure.agent_workflow import events
 from perdure.agent_workflow.conversations import Conversations
 from perdure.agent_workflow.definition import ANSWER, START, Draft
-from perdure.agent_workflow.execution.edge_graph import NodeEdge
 from perdure.agent_workflow.execution.node import CONDUCTOR
-from perdure.agent_workflow.execution.planner import NextSteps, Planner
+from perdure.agent_workflow.execution.planner import NextSteps, NodeEdge, Planner
 from perdure.agent_workflow.execution.values import INPUT, as_text
 from perdure.agent_workflow.state import (
     DEFINITION,

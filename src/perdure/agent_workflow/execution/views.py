@@ -10,8 +10,8 @@ import msgspec
 from perdure.agent_workflow import events
 from perdure.agent_workflow.definition import START
 from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent, logger
-from perdure.agent_workflow.execution.edge_graph import EdgeGraph
 from perdure.agent_workflow.execution.node import INNER, ApprovalDecision, ApprovalRequest
+from perdure.agent_workflow.execution.planner import EdgeGraph
 from perdure.agent_workflow.state import ExecutionState, NodeOutcome, NodeState, Status
 from perdure.agents.conversation.message import Content
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint

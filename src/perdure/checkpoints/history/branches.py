@@ -77,6 +77,12 @@ class Branches:
         shared = [info for info, other in zip(self.line(a), self.line(b), strict=False) if info == other]
         return shared[-1] if shared else None
 
+    def notes(self, info: CheckpointInfo) -> str:
+        """The special properties of a checkpoint: head, pinned, forked from another thread."""
+        origin = next((branch.forked_from for branch in self if branch.checkpoints[0] is info), None)
+        notes = {"head": info is self.head, "pinned": info.is_pinned, f"forked from {origin}": origin is not None}
+        return ", ".join(note for note, is_so in notes.items() if is_so)
+
     def rows(self) -> Iterator[tuple[str, CheckpointInfo | None]]:
         """The drawing, newest on top: the text left of each checkpoint; None for a line that only joins two.
 
@@ -187,12 +193,6 @@ def _draw_joint(columns: list[Branch | None], source: int, target: int) -> str:
 
 
 def _describe(info: CheckpointInfo, branches: Branches) -> str:
-    marks = []
-    if info is branches.head:
-        marks.append("head")
-    if info.is_pinned:
-        marks.append("pinned")
-    forks = [branch for branch in branches if branch.forked_from and info is branch.checkpoints[0]]
-    marks += [f"forked from {branch.forked_from}" for branch in forks]
+    notes = branches.notes(info)
     text = f"{info.number} {info.checkpoint_id} {info.timestamp[:19]}Z {info.status}".rstrip()
-    return f"{text} ({', '.join(marks)})" if marks else text
+    return f"{text} ({notes})" if notes else text

@@ -22,6 +22,7 @@ from perdure.checkpoints.history.retention import (
     select_outdated,
 )
 from perdure.errors import DamagedCheckpoint, DamagedStore, ThreadBusy, ThreadNotFound, did_you_mean
+from perdure.errors.wording import format_count, format_size
 from perdure.events import WorkflowRunState
 from perdure.records import CheckpointInfo, ThreadInfo
 from perdure.store import Store
@@ -42,6 +43,14 @@ class PrunedThread:
     """Also the events of its commits before this number; 0: none."""
     is_whole: bool = False
     """Whether it deleted the whole thread."""
+
+    @property
+    def amounts(self) -> str:
+        """How much, in words."""
+        if self.is_whole:
+            return f"the whole thread, with {format_count(self.checkpoints, 'checkpoint')}"
+        events = f", events before commit {self.events_before}" if self.events_before > 1 else ""
+        return format_count(self.checkpoints, "checkpoint") + events
 
 
 @dataclass(frozen=True)
@@ -85,40 +94,21 @@ class PruneReport:
         }
 
     def __str__(self) -> str:
-        deleted = [f"{thread.thread_id}: {_describe(thread)}" for thread in self.threads]
+        deleted = [f"{thread.thread_id}: {thread.amounts}" for thread in self.threads]
         skipped = [f"{thread.thread_id}: left alone, {thread.reason}" for thread in self.skipped]
         return "\n".join([self._total(), *deleted, *skipped])
 
+    @property
+    def amounts(self) -> str:
+        """How much, in words."""
+        total = f"{format_count(self.checkpoints, 'checkpoint')} of {format_count(len(self.threads), 'thread')}"
+        return f"{format_count(self.whole_threads, 'whole thread')}, with {total}" if self.whole_threads else total
+
     def _total(self) -> str:
-        verb = "would go" if self.is_dry_run else "gone"
         if not self.threads:
-            return f"nothing {verb}" if self.is_dry_run else "nothing to prune"
-        total = f"{_count(self.checkpoints, 'checkpoint')} of {_count(len(self.threads), 'thread')} {verb}"
-        if self.whole_threads:
-            total += f", {_count(self.whole_threads, 'thread')} as a whole"
-        return f"{total}, {_size(self.freed_bytes)} freed" if self.freed_bytes else total
-
-
-def _describe(thread: PrunedThread) -> str:
-    if thread.is_whole:
-        return f"the whole thread, with {_count(thread.checkpoints, 'checkpoint')}"
-    events = f", events before commit {thread.events_before}" if thread.events_before > 1 else ""
-    return _count(thread.checkpoints, "checkpoint") + events
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _size(count: int) -> str:
-    if count < 1024:
-        return _count(count, "byte")
-    units = ["KB", "MB", "GB", "TB"]
-    size = count / 1024
-    while size >= 1024 and len(units) > 1:
-        size /= 1024
-        del units[0]
-    return f"{size:.1f} {units[0]}"
+            return "nothing would go" if self.is_dry_run else "nothing to prune"
+        freed = f", {format_size(self.freed_bytes)} freed" if self.freed_bytes else ""
+        return f"{self.amounts} {'would go' if self.is_dry_run else 'gone'}{freed}"
 
 
 Status = WorkflowRunState | str

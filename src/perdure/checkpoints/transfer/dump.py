@@ -8,8 +8,7 @@ file fails it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Annotated, Any, BinaryIO, TypeVar
@@ -337,26 +336,3 @@ class DumpReader:
             return decoder.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self.error(f"it was changed: {error}") from error
-
-
-def rename_header(header: ThreadHeader, thread_id: str) -> ThreadHeader:
-    requests = [msgspec.structs.replace(request, thread_id=thread_id) for request in header.requests]
-    return msgspec.structs.replace(header, thread_id=thread_id, requests=requests)
-
-
-def rename_commits(commits: Iterable[Commit], thread_id: str, checkpoint_ids: Iterable[str]) -> Iterator[Commit]:
-    """The commits as those of another thread. Replaces each of these checkpoint ids by a new one; others stay."""
-    new = {checkpoint_id: os.urandom(12).hex() for checkpoint_id in checkpoint_ids}
-    for commit in commits:
-        info, events = commit.info, commit.events
-        if info is not None:
-            info = msgspec.structs.replace(
-                info,
-                checkpoint_id=new[info.checkpoint_id],
-                thread_id=thread_id,
-                previous_checkpoint_id=new.get(info.previous_checkpoint_id or "", info.previous_checkpoint_id),
-            )
-        if events is not None:
-            events = msgspec.structs.replace(events, info=info)
-        lease = msgspec.structs.replace(commit.lease, thread_id=thread_id)
-        yield msgspec.structs.replace(commit, lease=lease, info=info, events=events)

@@ -17,15 +17,16 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from perdure.checkpoints.access import storage_errors
+from perdure.checkpoints.checkpoint import new_checkpoint_id
 from perdure.checkpoints.thread import size_of
-from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter, rename_commits, rename_header
+from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter
 from perdure.checkpoints.transfer.integrity import ROW_ERRORS, ThreadIntegrity
 from perdure.clock import complete
 from perdure.errors import DamagedCheckpoint, NoThreadFile, PerdureError, ThreadBusy, ThreadNotFound
 from perdure.names import check_identifier
 from perdure.platform import fsync_file, fsync_folder
 from perdure.records import CheckpointInfo, Commit, Damage, ThreadHeader, ThreadInfo
-from perdure.store import Store
+from perdure.store import Store, rename_commit, rename_header
 
 MAX_TRIES = 20
 """How often an export reads a thread that is pruned meanwhile."""
@@ -271,7 +272,8 @@ async def add_thread(
     header, commits = reader.header, _verify_again(reader, name, written)
     if thread_id is not None and thread_id != header.thread_id:
         header = rename_header(header, thread_id)
-        commits = rename_commits(commits, thread_id, written.checkpoint_ids)
+        ids = {checkpoint_id: new_checkpoint_id() for checkpoint_id in written.checkpoint_ids}
+        commits = (rename_commit(commit, header.thread_id, ids) for commit in commits)
     with storage_errors(store, "add a thread"):
         await complete(store.add_thread(header, commits))  # the store reads the file, which must stay open
     return header

@@ -14,8 +14,9 @@ import msgspec
 
 from perdure.cli.checks import Finding, check_files, check_postgres, check_sqlite, check_valkey, fail, ok, warn
 from perdure.cli.options import DEFAULT_SCHEMA, REDIS_VARIABLE, find_store, json_option, open_named_store, store_option
-from perdure.cli.tables import format_age, format_count, format_size, print_folded, print_json, print_table
+from perdure.cli.tables import format_age, print_folded, print_json, print_table
 from perdure.errors import PerdureError
+from perdure.errors.wording import format_count, format_size
 from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
 from perdure.stores.sqlite.store import SqliteStore
 
@@ -54,7 +55,9 @@ def doctor(
     """
     if config is not None and (url or store) and context.get_parameter_source("store") != ENVIRONMENT:
         raise click.UsageError("--config names a project, which names its own store. Leave the store out.")
-    if config is not None or (not (url or store) and _is_project()):
+    from perdure.server.config.files import find_file
+
+    if config is not None or (not (url or store) and find_file(Path.cwd()) is not None):
         result = examine_project(config, redis_url)
     else:
         result = asyncio.run(examine_store(url or store, redis_url))
@@ -136,12 +139,6 @@ async def _add_valkey(result: Examination, url: str) -> None:
 
 
 # ---------------------------------------------------------------- projects
-
-
-def _is_project() -> bool:
-    from perdure.server.config.files import find_file
-
-    return find_file(Path.cwd()) is not None
 
 
 def examine_project(path: str | None, redis_url: str | None) -> Examination:

@@ -31,7 +31,11 @@ def init(folder: Path, force: bool, agentflow: bool, as_json: bool) -> None:
 
     The command overwrites existing files only with --force, and only these three.
     """
-    files = _files(AGENTFLOW if agentflow else OURS)
+    files = {
+        AGENTFLOW if agentflow else OURS: json.dumps(CONFIG, indent=2) + "\n",
+        "graph/react.py": (TEMPLATES / "react.py").read_text(encoding="utf-8"),
+        "graph/dependencies.py": (TEMPLATES / "dependencies.py").read_text(encoding="utf-8"),
+    }
     _check(folder, files, force=force, agentflow=agentflow)
     for name, text in files.items():
         path = folder / name
@@ -41,15 +45,6 @@ def init(folder: Path, force: bool, agentflow: bool, as_json: bool) -> None:
         print_json({"folder": str(folder.absolute()), "files": list(files)})
     else:
         _print(folder, list(files))
-
-
-def _files(config: str) -> dict[str, str]:
-    """All that is written."""
-    return {
-        config: json.dumps(CONFIG, indent=2) + "\n",
-        "graph/react.py": (TEMPLATES / "react.py").read_text(encoding="utf-8"),
-        "graph/dependencies.py": (TEMPLATES / "dependencies.py").read_text(encoding="utf-8"),
-    }
 
 
 def _check(folder: Path, files: dict[str, str], *, force: bool, agentflow: bool) -> None:

@@ -77,15 +77,8 @@ def _print_row(drawn: str, text: str, *, is_last: bool) -> None:
 
 def _describe(info: CheckpointInfo, branches: Branches) -> str:
     text = make_printable(f"{info.checkpoint_id}  commit {info.number}, {format_age(info.timestamp)}, {info.status}")
-    notes = checkpoint_notes(info, branches)
+    notes = branches.notes(info)
     return f"{text} ({make_printable(notes)})" if notes else text
-
-
-def checkpoint_notes(info: CheckpointInfo, branches: Branches) -> str:
-    """Its special properties: head, pinned, forked from another thread."""
-    origin = next((item.forked_from for item in branches if item.checkpoints[0] is info), None)
-    notes = {"head": info is branches.head, "pinned": info.is_pinned, f"forked from {origin}": origin is not None}
-    return ", ".join(note for note, is_so in notes.items() if is_so)
 
 
 # ---------------------------------------------------------------- requests
@@ -318,7 +311,7 @@ def _print_checkpoints(picture: ThreadView, branches: Branches) -> None:
     rows = []
     for item in picture.checkpoints[-MAX_SHOWN:]:
         aside = "" if item.checkpoint_id in line else "on another branch"
-        note = ", ".join(filter(None, (checkpoint_notes(item, branches), aside)))
+        note = ", ".join(filter(None, (branches.notes(item), aside)))
         rows.append((item.checkpoint_id, str(item.number), str(item.iteration_count), format_age(item.timestamp), note))
     print_table(("CHECKPOINT", "COMMIT", "SUPERSTEP", "MADE", "NOTE"), rows)
 

@@ -24,17 +24,9 @@ from perdure.cli.options import (
     thread_argument,
     work_in,
 )
-from perdure.cli.tables import (
-    format_count,
-    format_size,
-    print_folded,
-    print_json,
-    print_table,
-    progress_bar,
-    thread_status,
-    thread_tree,
-)
+from perdure.cli.tables import print_folded, print_json, print_table, progress_bar, thread_status, thread_tree
 from perdure.cli.values import make_printable
+from perdure.errors.wording import format_count, format_size
 
 if TYPE_CHECKING:
     from perdure.checkpoints.transfer.copy_store import CopyReport

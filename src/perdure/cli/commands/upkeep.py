@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from perdure.checkpoints.history.pruning import PrunedThread, PruneReport
+from perdure.checkpoints.history.pruning import PruneReport
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.errors import INTERRUPTED, Mistake
 from perdure.cli.options import (
@@ -24,16 +24,8 @@ from perdure.cli.options import (
     work_in,
     yes_option,
 )
-from perdure.cli.tables import (
-    STATUS_WORDS,
-    format_count,
-    format_size,
-    parse_duration,
-    print_folded,
-    print_json,
-    print_table,
-    progress_bar,
-)
+from perdure.cli.tables import STATUS_WORDS, parse_duration, print_folded, print_json, print_table, progress_bar
+from perdure.errors.wording import format_count, format_size
 from perdure.events import WorkflowRunState
 
 if TYPE_CHECKING:
@@ -99,7 +91,7 @@ def prune(
     if dry_run or not going.threads:
         _print_total(going, as_json=as_json)
         return
-    confirm(f"Remove {_total(going)} for good?", yes=yes)
+    confirm(f"Remove {going.amounts} for good?", yes=yes)
     gone = work_in(store, partial(work, dry_run=False))
     if not as_json:
         _print_skipped(gone, but=going)
@@ -127,7 +119,7 @@ def _print_pruned(report: PruneReport) -> None:
     if report.threads:
         print_table(
             ("THREAD", "WORKFLOW", "GOES"),
-            [(entry.thread_id, entry.workflow_name, _format_pruned(entry)) for entry in report.threads],
+            [(entry.thread_id, entry.workflow_name, entry.amounts) for entry in report.threads],
         )
     _print_skipped(report)
 
@@ -139,28 +131,16 @@ def _print_skipped(report: PruneReport, but: PruneReport | None = None) -> None:
         print_table(("LEFT ALONE", "WHY"), left)
 
 
-def _format_pruned(entry: PrunedThread) -> str:
-    if entry.is_whole:
-        return f"all of it, with {format_count(entry.checkpoints, 'checkpoint')}"
-    events = f", and events before commit {entry.events_before}" if entry.events_before > 1 else ""
-    return f"{format_count(entry.checkpoints, 'checkpoint')}{events}"
-
-
-def _total(report: PruneReport) -> str:
-    total = f"{format_count(report.checkpoints, 'checkpoint')} of {format_count(len(report.threads), 'thread')}"
-    return f"{format_count(report.whole_threads, 'whole thread')}, with {total}" if report.whole_threads else total
-
-
 def _print_total(report: PruneReport, *, as_json: bool) -> None:
     if as_json:
         print_json(report.to_dict())
     elif not report.threads:
         print_folded("Nothing to remove.")
     elif report.is_dry_run:
-        print_folded(f"Would remove {_total(report)}. Nothing was removed.")
+        print_folded(f"Would remove {report.amounts}. Nothing was removed.")
     else:
         freed = f", {format_size(report.freed_bytes)} freed" if report.freed_bytes and report.freed_bytes > 0 else ""
-        print_folded(f"Removed {_total(report)}{freed}.")
+        print_folded(f"Removed {report.amounts}{freed}.")
 
 
 # ---------------------------------------------------------------- verify

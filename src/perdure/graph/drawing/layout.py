@@ -165,7 +165,12 @@ class _Layout:
         areas = [_area(spot, size) for spot, size in zip(spots, self._sizes, strict=True)]
         strokes = list(Lines(self._picture, areas, routes, heights).strokes())
         boxes = list(map(Box, self._picture.shapes, areas, self._names))
-        return _crop(boxes, self._tags(routes, areas), strokes, self._place_drawings(areas))
+        drawings = [
+            inside.move(area.x + (area.width - inside.width) / 2, area.y + TITLE_HEIGHT)
+            for inside, area in zip(self._inside, areas, strict=True)
+            if inside is not None
+        ]
+        return _crop(boxes, self._tags(routes, areas), strokes, drawings)
 
     def _extent(self, number: int, loop: int | None) -> Extent:
         width, height = self._sizes[number]
@@ -183,14 +188,6 @@ class _Layout:
         return [
             Tag(shapes[links[number].source], shapes[links[number].target], area, self._labels[number])
             for number, area in places.items()
-        ]
-
-    def _place_drawings(self, areas: Sequence[Rectangle]) -> list[Drawing]:
-        """The drawings of sub-workflows, at their places."""
-        return [
-            inside.move(area.x + (area.width - inside.width) / 2, area.y + TITLE_HEIGHT)
-            for inside, area in zip(self._inside, areas, strict=True)
-            if inside is not None
         ]
 
 

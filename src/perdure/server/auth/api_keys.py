@@ -21,7 +21,7 @@ import msgspec
 from perdure.clock import Clock, SystemClock
 from perdure.errors import PerdureError
 from perdure.log import get_logger
-from perdure.platform import fsync_file, fsync_folder, try_lock_file
+from perdure.platform import replace_file, try_lock_file
 from perdure.server.auth.principal import AuthUnavailable, Credentials, NotAuthenticated, Principal, is_user_id
 from perdure.server.config.schema import InvalidConfig, invalid
 
@@ -144,7 +144,7 @@ class KeyFile:
     def _lock(self) -> Iterator[None]:
         """Lock a separate file, because the key file itself is replaced."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        lock = self._beside(".lock")
+        lock = self.path.with_name(f"{self.path.name}.lock")
         fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             until = time.monotonic() + BUSY_SECONDS
@@ -161,29 +161,16 @@ class KeyFile:
 
     def _write(self, keys: tuple[StoredKey, ...], before: Signature | None) -> None:
         document = msgspec.json.format(msgspec.json.encode(_Document(VERSION, keys)), indent=2) + b"\n"
-        beside = self._beside(f".{os.getpid()}.new")
-        beside.unlink(missing_ok=True)
-        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with open(fd, "wb") as file:
-                file.write(document)
-                file.flush()
-                # File systems store times in steps of milliseconds. Two changes within one step could look like none
-                # to a server, and a revoked key would keep working.
-                stamp = time.time_ns() if before is None else max(time.time_ns(), before.modified + 1)
-                os.utime(beside, ns=(stamp, stamp))
-                fsync_file(file.fileno())
-            os.replace(beside, self.path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
-        fsync_folder(self.path.parent)
+        with replace_file(self.path, mode=0o600) as file:
+            file.write(document)
+            file.flush()
+            # File systems store times in steps of milliseconds. Two changes within one step could look like none to a
+            # server, and a revoked key would keep working.
+            stamp = time.time_ns() if before is None else max(time.time_ns(), before.modified + 1)
+            os.utime(file.name, ns=(stamp, stamp))
 
     def _invalid(self, sentence: str) -> InvalidConfig:
         return invalid(str(self.path), sentence)
-
-    def _beside(self, suffix: str) -> Path:
-        return self.path.with_name(self.path.name + suffix)
 
 
 def _signature(status: os.stat_result) -> Signature:

@@ -5,6 +5,7 @@ Each user's threads have a separate prefix, so no user can name another's thread
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeGuard
 from urllib.parse import quote
@@ -14,7 +15,7 @@ import msgspec
 from perdure.errors import did_you_mean
 from perdure.names import RESERVED_THREAD
 from perdure.server.config.schema import invalid
-from perdure.server.problems import HttpProblem
+from perdure.server.problems import HttpProblem, unprocessable
 
 
 class AuthUnavailable(Exception):
@@ -27,21 +28,14 @@ class AuthUnavailable(Exception):
 
 
 MAX_USER_ID_CHARACTERS = 255
+_NOT_PLAIN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def is_user_id(value: object) -> TypeGuard[str]:
     """Whether it is text of 1 to 255 characters that UTF-8 can encode, without control characters."""
-    return (
-        isinstance(value, str)
-        and len(value) <= MAX_USER_ID_CHARACTERS
-        and bool(value.strip())
-        and all(map(_is_plain, value))
-    )
-
-
-def _is_plain(character: str) -> bool:
-    code = ord(character)
-    return code >= 0x20 and not 0x7F <= code <= 0x9F and not 0xD800 <= code <= 0xDFFF
+    if not isinstance(value, str) or len(value) > MAX_USER_ID_CHARACTERS:
+        return False
+    return bool(value.strip()) and _NOT_PLAIN.search(value) is None
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -169,9 +163,7 @@ class Space(msgspec.Struct, frozen=True):
         """The id in the storage. Raises HttpProblem for an invalid id."""
         check_id("thread_id", thread_id)
         if thread_id == "import":
-            raise HttpProblem(
-                422, "invalid_id", "thread_id must not be 'import', which is the name of a route.", field="thread_id"
-            )
+            raise _invalid_id("thread_id", "must not be 'import', which is the name of a route")
         return f"{self.prefix}{thread_id}"
 
     def public_id(self, stored_id: str) -> str:
@@ -194,12 +186,14 @@ def space_of(principal: Principal, *, isolates: bool) -> Space:
 def check_id(name: str, value: str) -> None:
     """Raises HttpProblem for an id that is unsafe in paths, headers and logs."""
     if not value or len(value) > LONGEST_ID:
-        raise HttpProblem(422, "invalid_id", f"{name} must have 1 to {LONGEST_ID} characters.", field=name)
+        raise _invalid_id(name, f"must have 1 to {LONGEST_ID} characters")
     if "/" in value or "\\" in value or not value.isprintable() or value in (".", "..", RESERVED_THREAD):
-        raise HttpProblem(
-            422, "invalid_id", f"{name} must be printable text without slashes, other than '.' and '..'.", field=name
-        )
+        raise _invalid_id(name, "must be printable text without slashes, other than '.' and '..'")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise HttpProblem(422, "invalid_id", f"{name} must be text that UTF-8 can encode.", field=name) from None
+        raise _invalid_id(name, "must be text that UTF-8 can encode") from None
+
+
+def _invalid_id(name: str, reason: str) -> HttpProblem:
+    return unprocessable(name, f"{name} {reason}.", "invalid_id")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from perdure.errors import did_you_mean
 from perdure.server.config.reading import ConfigReader, config_fields
 from perdure.server.config.schema import ConfigPart, Count, RateLimitConfig, ServerConfig
@@ -39,34 +41,21 @@ class RateLimitPart(RateLimitConfig, frozen=True):
     redis: RedisPart | None = None
 
 
-class WebsocketPart(ConfigPart, frozen=True):
-    max_connections: Count | None = None
-    max_connections_per_user: Any = None
-    realtime_models: Any = None
+def _make_part(keys: str, **types: Any) -> type[msgspec.Struct]:
+    """A part with these keys of any value, and others of these types."""
+    hints = {**dict.fromkeys(keys.split(), Any), **types}
+    return msgspec.defstruct("Part", [(key, hint | None, None) for key, hint in hints.items()], bases=(ConfigPart,))
 
 
-class AgUiPart(ConfigPart, frozen=True):
-    enabled: Any = False
-    allow_client_tools: Any = None
-
-
-class LogfirePart(ConfigPart, frozen=True):
-    enabled: Any = False
-    service_name: Any = None
-    send_to_logfire: Any = None
-    console: Any = None
-
-
-class LangsmithPart(ConfigPart, frozen=True):
-    enabled: Any = False
-    project: Any = None
-    endpoint: Any = None
-
-
-class ObservabilityPart(ConfigPart, frozen=True):
-    level: Any = None
-    logfire: LogfirePart | None = None
-    langsmith: LangsmithPart | None = None
+_PARTS = {
+    "websocket": _make_part("max_connections_per_user realtime_models", max_connections=Count),
+    "ag_ui": _make_part("enabled allow_client_tools"),
+    "observability": _make_part(
+        "level",
+        logfire=_make_part("enabled service_name send_to_logfire console"),
+        langsmith=_make_part("enabled project endpoint"),
+    ),
+}
 
 
 def translate(tree: Mapping[str, Any], reader: ConfigReader) -> dict[str, Any]:
@@ -149,11 +138,6 @@ def _proxies(value: Mapping[str, Any], limits: dict[str, Any], reader: ConfigRea
 # ---------------------------------------------------------------- other keys
 
 
-_PARTS: dict[str, type[ConfigPart]] = {
-    "websocket": WebsocketPart,
-    "ag_ui": AgUiPart,
-    "observability": ObservabilityPart,
-}
 _EXPORTER = (
     "only OpenTelemetry exports spans. Set OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS to the values of "
     "this service, and set this to false."
@@ -171,15 +155,15 @@ _REFUSED_BELOW = {
 
 
 def _part(key: str, value: Any, whole: dict[str, Any], reader: ConfigReader) -> None:
-    part = reader.read_struct(_PARTS[key], value, key)
+    part: Any = reader.read_struct(_PARTS[key], value, key)
     if part is INVALID:
         return
     for path, sentence in _REFUSED_BELOW.items():
         if path.startswith(f"{key}.") and _has_value(value, path.removeprefix(f"{key}.")):
             reader.report(path, sentence)
-    if isinstance(part, WebsocketPart) and part.max_connections is not None:
+    if key == "websocket" and part.max_connections is not None:
         _merge(whole, "limits", {"max_streams": part.max_connections, **(whole.get("limits") or {})})
-    if isinstance(part, ObservabilityPart) and "level" in value:
+    if key == "observability" and "level" in value:
         reader.warnings.append(
             f"{reader.source}: observability.level is ignored: OpenTelemetry exports all spans or none."
         )

@@ -21,7 +21,7 @@ from perdure.errors import PerdureError
 from perdure.server.config.files import config_from, load_config
 from perdure.server.config.schema import ServerConfig
 from perdure.server.factory import make_service
-from perdure.server.http import graph, runs, threads
+from perdure.server.http import graph, runs, threads, turns
 from perdure.server.http.middleware import EXPOSED, OwnRequest, ServerApp, authorize, handlers_of
 from perdure.server.http.responses import (
     Reply,
@@ -72,7 +72,7 @@ async def metrics(request: OwnRequest) -> Response[str]:
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")  # type: ignore[arg-type]  # encoded
 
 
-ROUTES = [*(ping, healthz, readyz, metrics), *graph.ROUTES, *threads.ROUTES, *runs.ROUTES]
+ROUTES = [*(ping, healthz, readyz, metrics), *graph.ROUTES, *turns.ROUTES, *threads.ROUTES, *runs.ROUTES]
 
 
 def create_app(

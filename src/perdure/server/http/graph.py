@@ -1,48 +1,35 @@
-"""Routes of graphs: AgentFlow's graph, tools, invoke, stream, stop and socket; and the served workflows."""
+"""Routes of graphs: AgentFlow's graph and tools, and the served workflows."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from types import NoneType
-from typing import Any, Literal, Union
+from typing import Any, Union
 
-import msgspec
-from litestar import Response, WebSocket, get, post, websocket
-from litestar.exceptions import WebSocketDisconnect
-from litestar.params import FromPath, JSONBody
-from litestar.response import Stream
-from msgspec import UNSET, UnsetType
+from litestar import Response, get
+from litestar.params import FromPath
 
 from perdure.agents.executor import AgentExecutor
 from perdure.agents.tools import Tool
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.errors import PerdureError
-from perdure.log import get_logger
-from perdure.server.http.middleware import BEARER, STREAM, OwnRequest, Visit, visit_of
+from perdure.server.http.middleware import OwnRequest
 from perdure.server.http.responses import Reply, agentflow_options, reply, route_options
-from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.threads.as_json import schema_of
-from perdure.server.threads.hub import stream_frames
-from perdure.server.threads.turns import InvokeBody, InvokedTurn, to_frames, turn_chunks
 from perdure.workflows.workflow import Workflow
-
-logger = get_logger("server")
 
 read_options = partial(agentflow_options, "graph:read", "Graph")
 
 
 @get("/v1/graph", **read_options("Get the default workflow as a graph"))
 async def graph(request: OwnRequest) -> Response[Reply]:
-    return reply(request, graph_to_client(request.visit.service.workflow(None), request.visit.service.storage))
+    return reply(request, graph_to_client(request.visit.service.default_workflow, request.visit.service.storage))
 
 
 @get("/v1/graph/tools", **read_options("List the tools of its agents"))
 async def tools(request: OwnRequest) -> Response[Reply]:
-    executors = request.visit.service.workflow(None).executors.values()
+    executors = request.visit.service.default_workflow.executors.values()
     agents = [executor for executor in executors if isinstance(executor, AgentExecutor)]
     return reply(request, {"nodes": [{"node": agent.id, "tools": _tools(agent.agent)} for agent in agents]})
 
@@ -50,50 +37,6 @@ async def tools(request: OwnRequest) -> Response[Reply]:
 @get("/v1/graph:StateSchema", **read_options("Get the schema of a state"))
 async def state_schema(request: OwnRequest) -> Response[Reply]:
     return reply(request, STATE_SCHEMA)
-
-
-@post(
-    "/v1/graph/invoke",
-    **agentflow_options("graph:invoke", "Graph", "Run one turn and return its messages", 404, 502, 504),
-)
-async def invoke(data: JSONBody[InvokeBody], request: OwnRequest) -> Response[Reply]:
-    turn = InvokedTurn(request.threads, data)
-    await request.visit.require_scope("graph:invoke", turn.thread_id)
-    return reply(request, await turn.invoke())
-
-
-@post(
-    "/v1/graph/stream",
-    media_type="text/event-stream",
-    **agentflow_options("graph:stream", "Graph", "Run one turn and stream its chunks", 404, 504),
-)
-async def stream(data: JSONBody[InvokeBody], request: OwnRequest) -> Stream:
-    turn = InvokedTurn(request.threads, data)
-    await request.visit.require_scope("graph:stream", turn.thread_id)
-    service = request.visit.service
-    async with AsyncExitStack() as stack:
-        stack.enter_context(service.stream_slot())
-        follower = await stack.enter_async_context(turn.follow())
-        served = await turn.begin(stream=True)
-        chunks = turn_chunks(turn, served, follower)
-        return Stream(stream_frames(chunks, to_frames, follower, service.stopping, stack.pop_all()), **STREAM)
-
-
-class StopBody(msgspec.Struct, frozen=True):
-    thread_id: str
-    config: dict[str, Any] | None = None
-
-
-@post("/v1/graph/stop", **agentflow_options("graph:stop", "Graph", "Stop the run of a thread", 404))
-async def stop(data: JSONBody[StopBody], request: OwnRequest) -> Response[Reply]:
-    threads = request.threads
-    await request.visit.require_scope("graph:stop", data.thread_id)
-    info, workflow = await threads.workflow(data.thread_id)
-    was_running = await workflow.cancel(info.thread_id, checkpoint_storage=threads.storage)
-    body: dict[str, Any] = {"ok": True, "running": was_running}
-    if not was_running:
-        body["reason"] = "No run owns this thread."
-    return reply(request, body)
 
 
 # ---------------------------------------------------------------- as JSON
@@ -234,94 +177,4 @@ async def drawing(name: FromPath[str], request: OwnRequest) -> Response[str]:
     return Response(request.visit.service.workflow(name).to_svg(), media_type="image/svg+xml")
 
 
-# ---------------------------------------------------------------- the socket
-
-
-REJECTED, FAILED, TRY_LATER = 1008, 1011, 1013
-"""Close codes of the socket."""
-
-
-class FrameBody(InvokeBody, frozen=True):
-    """A frame from a client: one turn."""
-
-    invoke_type: Literal["fresh", "resume"] = "fresh"
-    tool_result: Any | UnsetType = UNSET
-
-
-@websocket("/v1/graph/ws", opt={"scope": "graph:stream", "agentflow": True})
-async def graph_socket(socket: WebSocket[Any, Any, Any]) -> None:
-    visit = visit_of(socket.scope)
-    try:
-        await visit.require_scope("graph:stream", None)
-        await socket.accept(subprotocols=BEARER if BEARER in visit.protocols else None)
-        with visit.service.stream_slot():
-            while (text := await _receive(socket, visit)) is not None:
-                await _turn(socket, visit, text)
-        await socket.close(TRY_LATER, "The server stops. Reconnect.")
-    except (WebSocketDisconnect, OSError):
-        return  # the client disconnected; the run continues
-    except HttpProblem as problem:
-        await socket.close(TRY_LATER if problem.status in (429, 503) else REJECTED, problem.code)
-    except Exception:  # clients do not see internal errors
-        logger.exception("request %s over a socket failed", visit.request_id)
-        await socket.close(FAILED, "internal_error")
-
-
-async def _receive(socket: WebSocket[Any, Any, Any], visit: Visit) -> Any:
-    """The next frame; None if the server stops first."""
-    receiving = asyncio.ensure_future(socket.receive_data(mode="text"))
-    stopping = asyncio.ensure_future(visit.service.stopping.wait())
-    try:
-        await asyncio.wait([receiving, stopping], return_when=asyncio.FIRST_COMPLETED)
-        return receiving.result() if receiving.done() else None
-    finally:
-        stopping.cancel()
-        receiving.cancel()
-
-
-async def _turn(socket: WebSocket[Any, Any, Any], visit: Visit, text: Any) -> None:
-    """Run one turn. A rejected frame gets an error reply, and the socket stays open."""
-    try:
-        await visit.count_request()
-        turn = InvokedTurn(visit.threads, _body(text))
-        await visit.require_scope("graph:stream", turn.thread_id)
-        async with turn.follow() as follower, AsyncExitStack() as stack:
-            served = await turn.begin(stream=True)
-            chunks = await stack.enter_async_context(aclosing(turn_chunks(turn, served, follower)))
-            async for parts in chunks:
-                for _, body in parts:
-                    await _send(socket, body)
-                if visit.service.stopping.is_set():
-                    closing = {"status": "closing", "cursor": follower.cursor}
-                    await _send(socket, turn.chunk("updates", data=closing))
-                    return
-    except PerdureError as error:
-        problem = problem_of(error)
-        if problem is None:
-            logger.exception("a turn over a socket failed")
-            problem = HttpProblem(500, "internal_error", "Internal error. The server log has the details.")
-        data = {"code": problem.code, "message": visit.space.with_public_ids(problem.message), "status": problem.status}
-        await _send(socket, {"event": "error", "data": data, "message": None, "state": None})
-
-
-def _body(text: Any) -> InvokeBody:
-    """Raises HttpProblem."""
-    try:
-        body = msgspec.json.decode(text, type=FrameBody)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise HttpProblem(422, "invalid_frame", f"A frame must be a JSON object of a turn: {error}") from error
-    if body.tool_result is not UNSET:
-        raise HttpProblem(422, "invalid_frame", "tool_result is not supported: this server has no client tools.")
-    if (body.invoke_type == "resume") is (body.resume is UNSET):
-        raise HttpProblem(422, "invalid_frame", "invoke_type 'resume' needs resume, and 'fresh' needs messages.")
-    return body
-
-
-async def _send(socket: WebSocket[Any, Any, Any], data: Any) -> None:
-    await socket.send_data(msgspec.json.encode(data).decode(), mode="text")
-
-
-ROUTES = [
-    *(graph, tools, state_schema, invoke, stream, stop, graph_socket),
-    *(list_workflows, get_workflow, drawing),
-]
+ROUTES = [graph, tools, state_schema, list_workflows, get_workflow, drawing]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -166,26 +166,30 @@ class Visit:
             code = 1013 if problem.status in (429, 503) else 1008
             await self._send({"type": "websocket.close", "code": code, "reason": problem.code})
             return
-        body = error_body(self.request_id, problem)
-        extra = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
-        start = {"type": "http.response.start", "status": problem.status}
-        fixed = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await self.send({**start, "headers": [*fixed, *extra, *self._cors_headers()]})
-        await self._send({"type": "http.response.body", "body": body})
+        headers = {**problem.headers, **self._cors_headers()}
+        await send_json(self.send, problem.status, error_body(self.request_id, problem), headers)
 
-    def _cors_headers(self) -> list[tuple[bytes, bytes]]:
+    def _cors_headers(self) -> dict[str, str]:
         """CORS headers for error responses. Litestar adds them to all other responses."""
         cors, origin = self.service.config.cors, self.headers.get("origin")
         if origin is None or (origin not in cors.origins and "*" not in cors.origins):
-            return []
-        headers = [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin")]
-        headers.append((b"access-control-expose-headers", ", ".join(EXPOSED).encode()))
-        return [*headers, (b"access-control-allow-credentials", b"true")] if cors.allow_credentials else headers
+            return {}
+        headers = {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
+        headers["Access-Control-Expose-Headers"] = ", ".join(EXPOSED)
+        return {**headers, "Access-Control-Allow-Credentials": "true"} if cors.allow_credentials else headers
 
     def note_end(self, route: str) -> None:
         if self.kind == "http":
             seconds = time.perf_counter() - self._began
             self.service.metrics.request_ended(self.method, route, self._status, seconds)
+
+
+async def send_json(send: Any, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+    """An answer of JSON that is encoded already."""
+    more = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    head = [*more, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def visit_of(scope: Any) -> Visit:
@@ -234,7 +238,8 @@ class ServerApp:
             await self._live(receive, send)
             return
         service = self.service
-        service.start()
+        if service.loop is None:
+            service.start()
         root_path = service.config.root_path
         if root_path and scope["path"].startswith(f"{root_path}/"):  # a proxy may strip the prefix or keep it
             path = scope["path"][len(root_path) :]

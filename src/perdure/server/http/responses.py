@@ -20,7 +20,7 @@ from litestar.openapi.datastructures import ResponseSpec
 
 from perdure.errors import PerdureError
 from perdure.log import get_logger
-from perdure.server.http.middleware import OwnRequest
+from perdure.server.http.middleware import OwnRequest, send_json
 from perdure.server.problems import (
     Detail,
     ErrorReply,
@@ -50,10 +50,7 @@ class JsonResponse(Response[Any]):
         return self._send
 
     async def _send(self, scope: Any, receive: Any, send: Any) -> None:
-        more = [(name.lower().encode(), value.encode()) for name, value in self.headers.items()]
-        head = [*more, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(self.body))]
-        await send({"type": "http.response.start", "status": self.status_code, "headers": head})
-        await send({"type": "http.response.body", "body": self.body, "more_body": False})
+        await send_json(send, self.status_code or 200, self.body, self.headers)
 
 
 def reply(request: OwnRequest, data: Any, *, status: int = 200, message: str = "OK") -> Response[Reply]:

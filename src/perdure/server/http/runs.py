@@ -24,7 +24,6 @@ from perdure.server.threads.as_json import error_to_json, request_to_json, to_js
 from perdure.server.threads.conversation import count_output_messages, read_log
 from perdure.server.threads.runs import RunBody, ServedRun, failure_of, start_run
 from perdure.server.threads.threads import Threads
-from perdure.server.threads.turns import log_chunks, to_frames
 
 _AT_REST = frozenset({"IDLE", "IDLE_WITH_PENDING_REQUESTS", "FAILED", "CANCELLED"})
 
@@ -189,18 +188,13 @@ async def events(
     # A reconnecting browser sends both: `after` in its URL and Last-Event-ID.
     cursor = max((number for number in (after, last_event_id) if number is not None), default=None)
     if cursor is not None and cursor > await threads.storage.last_seq(info.thread_id):
-        raise HttpProblem(
-            410,
-            "cursor_expired",
-            f"Thread {thread_id!r} has no event {cursor}: it may have been deleted and recreated. Read it without "
-            "a cursor.",
-            field="after",
-        )
+        sentence = f"Thread {thread_id!r} has no event {cursor}: it may have been deleted and recreated."
+        raise HttpProblem(410, "cursor_expired", f"{sentence} Read it without a cursor.", field="after")
     served = request.visit.service.registry.by_workflow_name(info.workflow_name)
     declared = None if served is None else served.workflow.declared_types
     service = request.visit.service
     async with AsyncExitStack() as stack:
-        stack.enter_context(service.stream_slot())
+        stack.enter_context(service.runs.stream_slot())
         follower = await stack.enter_async_context(
             service.hub.follow(info.thread_id, threads.space, lambda: declared, cursor)
         )
@@ -208,8 +202,10 @@ async def events(
         count_before = partial(count_output_messages, threads.storage, declared, info.thread_id)
         events = follower.batches(hub.HEARTBEAT_SECONDS, live=live)
         if chunks:
-            parts = log_chunks(thread_id, events, count_before)
-            return Stream(hub.stream_frames(parts, to_frames, follower, service.stopping, stack.pop_all()), **STREAM)
+            parts = hub.log_chunks(thread_id, events, count_before)
+            return Stream(
+                hub.stream_frames(parts, hub.to_frames, follower, service.stopping, stack.pop_all()), **STREAM
+            )
         return Stream(hub.stream_frames(events, hub.join_frames, follower, service.stopping, stack.pop_all()), **STREAM)
 
 

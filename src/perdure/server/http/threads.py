@@ -21,7 +21,7 @@ from perdure.records import CheckpointInfo
 from perdure.server.auth.principal import check_id
 from perdure.server.http.middleware import OwnRequest
 from perdure.server.http.responses import Reply, agentflow_options, reply, route_options
-from perdure.server.problems import HttpProblem
+from perdure.server.problems import HttpProblem, unprocessable
 from perdure.server.threads.as_json import (
     MessageBody,
     checkpoint_info_to_json,
@@ -157,12 +157,8 @@ async def patch_state(thread_id: FromPath[str], data: JSONBody[PatchBody], reque
 
 def _refuse_own_keys(state: Mapping[str, Any]) -> None:
     for key in OWN_KEYS & state.keys():
-        raise HttpProblem(
-            422,
-            "invalid_body",
-            f"{key} is not a key of the shared state. Nothing was written. PUT the state to add messages.",
-            field=f"update_state.{key}",
-        )
+        sentence = f"{key} is not a key of the shared state. Nothing was written. PUT the state to add messages."
+        raise unprocessable(f"update_state.{key}", sentence)
 
 
 def _reply_checkpoint(request: OwnRequest, info: CheckpointInfo, *, status: int = 200) -> Response[Reply]:
@@ -186,7 +182,7 @@ async def add_messages(thread_id: FromPath[str], data: JSONBody[MessagesBody], r
         for body in data.messages
     )
     if not added:
-        raise HttpProblem(422, "invalid_body", "messages is empty. Nothing was written.", field="messages")
+        raise unprocessable("messages", "messages is empty. Nothing was written.")
     await _change_messages(request.threads, thread_id, lambda messages: merge_messages(messages, added))
     return reply(request, _success("The messages were added.", [message.message_id for message in added]))
 
@@ -374,7 +370,7 @@ async def import_thread(
             info = await threads.storage.import_thread(path, thread_id=stored_id)
         except NoThreadFile as error:  # without the server's path
             message = f"The body cannot be imported: {error.reason}. Nothing was imported."
-            raise HttpProblem(422, error.code, message, field="body") from error
+            raise unprocessable("body", message, error.code) from error
     return reply(request, {"thread": thread_to_json(info, threads.space)}, status=201)
 
 

@@ -23,7 +23,7 @@ from perdure.graph.context import WorkflowContext
 from perdure.names import random_digits
 from perdure.records import CheckpointInfo, ThreadInfo
 from perdure.server.auth.principal import Space
-from perdure.server.problems import HttpProblem
+from perdure.server.problems import HttpProblem, unprocessable
 
 # ---------------------------------------------------------------- schemas
 
@@ -206,7 +206,7 @@ def context_of(state: Mapping[str, Any], path: str) -> list[MessageBody]:
     try:
         return msgspec.convert(state.get("context") or [], list[MessageBody])
     except msgspec.ValidationError as error:
-        raise HttpProblem(422, "invalid_message", f"{path}: {error}", field=path) from error
+        raise unprocessable(path, f"{path}: {error}", "invalid_message") from error
 
 
 def _require_text(text: Any, path: str) -> str:
@@ -250,7 +250,7 @@ def _media(media: Mapping[str, Any], kind: str, path: str) -> Content:
 
 
 def _invalid_message(field: str, reason: str) -> HttpProblem:
-    return HttpProblem(422, "invalid_message", f"{field}: {reason}. Nothing was started.", field=field)
+    return unprocessable(field, f"{field}: {reason}. Nothing was started.", "invalid_message")
 
 
 # ---------------------------------------------------------------- to clients

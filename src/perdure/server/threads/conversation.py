@@ -25,7 +25,7 @@ from perdure.log import get_logger
 from perdure.records import CheckpointInfo, ExecutorMemory, ThreadInfo
 from perdure.server.auth.principal import Space
 from perdure.server.config.schema import invalid
-from perdure.server.problems import HttpProblem
+from perdure.server.problems import HttpProblem, unprocessable
 from perdure.server.threads.as_json import messages_to_client, output_messages, to_json, to_messages, with_ids
 from perdure.workflows.workflow import Workflow
 
@@ -168,12 +168,9 @@ def with_messages(head: WorkflowCheckpoint, agent_id: str, messages: Iterable[Me
 
 
 def no_conversation(workflow: Workflow) -> HttpProblem:
-    return HttpProblem(
-        409,
-        "no_conversation",
-        f"{workflow.name!r} does not begin with an agent, so it has no conversation to change. "
-        "Nothing was written. PATCH the state instead, or fork the thread.",
-    )
+    sentence = f"{workflow.name!r} does not begin with an agent, so it has no conversation to change."
+    advice = "Nothing was written. PATCH the state instead, or fork the thread."
+    return HttpProblem(409, "no_conversation", f"{sentence} {advice}")
 
 
 # ---------------------------------------------------------------- the state
@@ -234,12 +231,8 @@ def update_state(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
         stored = before.get(key)
         is_same_type = type(stored) is type(value) or (type(stored) is float and type(value) is int)
         if stored is not None and not is_same_type:
-            raise HttpProblem(
-                422,
-                "wrong_state_type",
-                f"state.{key} holds {type(stored).__name__}, not {type(value).__name__}. Nothing was written.",
-                field=f"state.{key}",
-            )
+            kinds = f"{type(stored).__name__}, not {type(value).__name__}"
+            raise unprocessable(f"state.{key}", f"state.{key} holds {kinds}. Nothing was written.", "wrong_state_type")
     return after
 
 

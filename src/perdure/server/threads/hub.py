@@ -1,18 +1,22 @@
 """Event streams: one reader per followed thread; each follower has its own cursor.
 
-A stream has heartbeats, and a closing frame that holds the cursor.
+A stream has heartbeats, and a closing frame that holds the cursor. Its events are as they are, or AgentFlow's chunks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.checkpoints.any_storage import read_events
 from perdure.checkpoints.follow import Declared, ThreadFollower
 from perdure.checkpoints.storage import StoreCheckpointStorage
@@ -21,7 +25,14 @@ from perdure.events import WorkflowEvent
 from perdure.log import get_logger
 from perdure.server.auth.principal import Space
 from perdure.server.problems import problem_of
-from perdure.server.threads.as_json import event_to_json
+from perdure.server.threads.as_json import (
+    event_to_json,
+    message_to_client,
+    messages_to_client,
+    output_messages,
+    request_to_json,
+    with_ids,
+)
 
 logger = get_logger("server")
 T = TypeVar("T")
@@ -282,3 +293,66 @@ async def stream_frames(
             code = "unavailable" if problem is None else problem.code
             message = "The stream failed. Reconnect after the cursor."
             yield frame("error", {"code": code, "message": message, "after": follower.cursor})
+
+
+# ---------------------------------------------------------------- as AgentFlow's chunks
+
+
+Chunk = tuple[int | None, dict[str, Any]]
+"""The number of the committed event, if any, and the chunk."""
+
+CountBefore = Callable[[WorkflowEvent], Awaitable[int]]
+"""Counts the output messages of an event's run before it."""
+
+
+async def log_chunks(
+    thread_id: str, batches: AsyncGenerator[list[StreamedEvent]], count_before: CountBefore
+) -> AsyncGenerator[list[Chunk]]:
+    """The chunks of a thread's events, for a client whose streamed turn broke off."""
+    counts: dict[str | None, int] = {}  # output messages so far, by run
+    async with aclosing(batches):
+        async for events in batches:
+            parts: list[Chunk] = []
+            for streamed in events:
+                event = streamed.event
+                messages = output_messages(event) if event.type == "output" else []
+                if event.run_id not in counts and not all(message.message_id for message in messages):
+                    counts[event.run_id] = await count_before(event)
+                if event.run_id in counts:  # the ids that they have in the stream of their turn
+                    messages = with_ids(messages, f"{event.run_id}-out", counts[event.run_id])
+                    counts[event.run_id] += len(messages)
+                parts += chunks_of_event(thread_id, streamed, messages)
+            yield parts
+
+
+def to_frames(chunks: Iterable[Chunk]) -> bytes:
+    return b"".join([frame(body["event"], body, seq) for seq, body in chunks])
+
+
+def chunks_of_event(thread_id: str, streamed: StreamedEvent, messages: Iterable[Message]) -> list[Chunk]:
+    """The chunks of one event. `messages`: those of an output."""
+    event, seq = streamed.event, streamed.event.seq
+    make = partial(chunk, thread_id, event.run_id)
+    if event.type == "data" and isinstance(event.data, AgentResponseUpdate):
+        update = event.data
+        message = Message(update.role or "assistant", update.contents, update.author_name, update.message_id)
+        return [(None, make("message", message={**message_to_client(message), "delta": True}))]
+    if event.type == "output":
+        return [(seq, make("message", message=message)) for message in messages_to_client(messages)]
+    if event.type == "failed":
+        return [(seq, make("error", data=streamed.to_json().get("details")))]
+    if event.type == "request_info":
+        data = {"status": "interrupted", "request": request_to_json(event, streamed.space)}
+        return [(seq, make("updates", data=data))]
+    fields = {key: value for key, value in streamed.to_json().items() if key not in _OF_THE_CHUNK}
+    return [(seq, make("updates", data=fields))]
+
+
+_OF_THE_CHUNK = frozenset({"thread_id", "run_id", "timestamp", "seq"})
+"""Fields of an event that its chunk has."""
+
+
+def chunk(thread_id: str, run_id: str | None, event: str, **content: Any) -> dict[str, Any]:
+    """`content`: the message, the state or the data."""
+    body = {"event": event, "message": None, "state": None, "data": None, **content}
+    return {**body, "thread_id": thread_id, "run_id": run_id, "metadata": {}, "timestamp": time.time()}

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Union, Unpack
 
@@ -24,7 +25,7 @@ from perdure.graph.coercion import coerce
 from perdure.log import get_logger
 from perdure.server.auth.principal import check_id
 from perdure.server.config.schema import LimitsConfig
-from perdure.server.problems import HttpProblem, problem_of
+from perdure.server.problems import HttpProblem, problem_of, unprocessable
 from perdure.server.threads.as_json import error_to_json
 from perdure.server.threads.threads import Threads
 from perdure.workflows.workflow import Workflow
@@ -104,6 +105,7 @@ class Runs:
         self._ended: OrderedDict[tuple[str, str], None] = OrderedDict()
         """By thread and run: clients may choose run ids, and two users may choose the same."""
         self.waiting_count = 0
+        self._streams = 0
         self.is_stopping = False
 
     @property
@@ -151,19 +153,32 @@ class Runs:
         served.task = loop.create_task(self._execute(served, stream, afterwards), name=f"run {served.run_id}")
         return served
 
+    def _refuse_if_stopping(self) -> None:
+        if self.is_stopping:
+            message = "The server is stopping. Nothing was started."
+            raise HttpProblem(503, "stopping", message, headers={"Retry-After": "5"})
+
+    @contextmanager
+    def stream_slot(self) -> Iterator[None]:
+        """Count an open stream or socket. Raises HttpProblem if the server is stopping, or has too many."""
+        self._refuse_if_stopping()
+        if self._streams >= self._limits.max_streams:
+            message = f"{self._streams} streams are open. Try again."
+            raise HttpProblem(429, "too_many_streams", message, headers={"Retry-After": "5"})
+        self._streams += 1
+        self._metrics.stream_opened()
+        try:
+            yield
+        finally:
+            self._streams -= 1
+            self._metrics.stream_closed()
+
     def _refuse_if_full(self) -> None:
         """Raises HttpProblem if the server is stopping or full."""
-        if self.is_stopping:
-            raise HttpProblem(
-                503, "stopping", "The server is stopping. Nothing was started.", headers={"Retry-After": "5"}
-            )
+        self._refuse_if_stopping()
         if self._slots.locked() and self.waiting_count >= self._limits.max_waiting:
-            raise HttpProblem(
-                429,
-                "too_many_runs",
-                f"{self.active} runs are active and {self.waiting_count} wait. Nothing was started; try again.",
-                headers={"Retry-After": "1"},
-            )
+            message = f"{self.active} runs are active and {self.waiting_count} wait. Nothing was started; try again."
+            raise HttpProblem(429, "too_many_runs", message, headers={"Retry-After": "1"})
 
     async def _execute(
         self, served: ServedRun, stream: bool, afterwards: Callable[[WorkflowRunResult], Awaitable[None]] | None
@@ -267,14 +282,8 @@ async def _wait(threads: Threads, served: ServedRun, *, until_ended: bool) -> No
     seconds = threads.service.config.limits.request_seconds
     if not await _wait_for(served.task if until_ended else served.begun, seconds) and not served.begun.done():
         thread_id = threads.space.public_id(served.thread_id)
-        raise HttpProblem(
-            504,
-            "run_waits_longer",
-            f"Run {served.run_id} of thread {thread_id!r} has been queued for more than {seconds:g} s. It has not "
-            f"begun. GET /v1/threads/{thread_id}/runs/{served.run_id} returns its state.",
-            headers={"X-Run-Id": served.run_id},
-            thread_id=thread_id,
-        )
+        state = f"It has not begun. GET /v1/threads/{thread_id}/runs/{served.run_id} returns its state."
+        raise problem_of_run(504, "run_waits_longer", served, thread_id, f"has been queued for {seconds:g} s. {state}")
 
 
 class RunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -293,7 +302,7 @@ async def start_run(threads: Threads, thread_id: str, body: RunBody) -> ServedRu
     """`POST /v1/threads/{id}/runs`. Raises HttpProblem and the error that rejected the run."""
     has_input, service = body.input is not UNSET, threads.service
     if has_input and body.responses is not None:
-        raise HttpProblem(422, "invalid_body", "Send input or responses, not both. Nothing was started.", field="input")
+        raise unprocessable("input", "Send input or responses, not both. Nothing was started.")
     stored_id = threads.space.stored_id(thread_id)
     if body.run_id is not None:
         check_id("run_id", body.run_id)
@@ -302,12 +311,8 @@ async def start_run(threads: Threads, thread_id: str, body: RunBody) -> ServedRu
         raise HttpProblem(404, "thread_not_found", f"No thread {thread_id!r} exists. Begin it with an input.")
     workflow = service.workflow(body.workflow) if info is None else service.workflow_of(info)
     if info is not None and body.workflow is not None and service.workflow(body.workflow) is not workflow:
-        raise HttpProblem(
-            409,
-            "other_workflow",
-            f"Thread {thread_id!r} belongs to workflow {info.workflow_name!r}. Nothing was started.",
-            field="workflow",
-        )
+        sentence = f"Thread {thread_id!r} belongs to workflow {info.workflow_name!r}. Nothing was started."
+        raise HttpProblem(409, "other_workflow", sentence, field="workflow")
     answers = None if body.responses is None else await threads.answers_for(thread_id, body.responses)
     message = input_from_json(workflow, body.input) if has_input else None
     options: dict[str, Any] = {"responses": answers, "on_busy": body.on_busy, "run_id": body.run_id}
@@ -323,37 +328,30 @@ def input_from_json(workflow: Workflow, value: Any) -> Any:
         return coerce(value, Union[tuple(types)])  # noqa: UP007  # a union of types known only now
     except (ValueError, TypeError) as error:
         expected = " or ".join(type_name(kind) for kind in types)
-        raise HttpProblem(
-            422, "wrong_input_type", f"{workflow.name!r} takes {expected}: {error} Nothing was started.", field="input"
-        ) from error
+        sentence = f"{workflow.name!r} takes {expected}: {error} Nothing was started."
+        raise unprocessable("input", sentence, "wrong_input_type") from error
 
 
 def failure_of(threads: Threads, served: ServedRun) -> HttpProblem:
     """The problem to answer for a run that began and failed."""
     thread_id = threads.space.public_id(served.thread_id)
     error = served.error
-    headers = {"X-Run-Id": served.run_id}
     if isinstance(error, RunInterrupted):
-        return HttpProblem(
-            503,
-            "run_interrupted",
-            f"Run {served.run_id} of thread {thread_id!r} was interrupted because the server stops. "
-            "It resumes from its last checkpoint.",
-            headers={**headers, "Retry-After": "5"},
-            thread_id=thread_id,
-        )
-    problem = problem_of(error) if isinstance(error, PerdureError) else None
-    if problem is not None and problem.status in (409, 503) and not isinstance(error, ThreadBusy):
+        sentence = "was interrupted because the server stops. It resumes from its last checkpoint."
+        problem = problem_of_run(503, "run_interrupted", served, thread_id, sentence)
+        problem.headers["Retry-After"] = "5"
         return problem
+    known = problem_of(error) if isinstance(error, PerdureError) else None
+    if known is not None and known.status in (409, 503) and not isinstance(error, ThreadBusy):
+        return known
     hides, why = threads.service.hides_errors, ""
     if error is not None and not hides:
         details = error_to_json(WorkflowErrorDetails.from_exception(error), hides=hides)
         why = f": {details['error_type']}: {details['message']}"
-    return HttpProblem(
-        502,
-        "run_failed",
-        f"Run {served.run_id} of thread {thread_id!r} failed{why}. Committed work is kept. Resume the thread "
-        f"with POST /v1/threads/{thread_id}/runs.",
-        headers=headers,
-        thread_id=thread_id,
-    )
+    sentence = f"failed{why}. Committed work is kept. Resume the thread with POST /v1/threads/{thread_id}/runs."
+    return problem_of_run(502, "run_failed", served, thread_id, sentence)
+
+
+def problem_of_run(status: int, code: str, served: ServedRun, thread_id: str, sentence: str) -> HttpProblem:
+    text = f"Run {served.run_id} of thread {thread_id!r} {sentence}"
+    return HttpProblem(status, code, text, headers={"X-Run-Id": served.run_id}, thread_id=thread_id)

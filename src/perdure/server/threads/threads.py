@@ -16,7 +16,7 @@ from perdure.errors import CheckpointNotFound
 from perdure.graph.coercion import coerce
 from perdure.records import CheckpointInfo, StoredCheckpoint, ThreadInfo
 from perdure.server.auth.principal import Space, check_id
-from perdure.server.problems import HttpProblem, not_found
+from perdure.server.problems import HttpProblem, not_found, unprocessable
 from perdure.server.threads.as_json import messages_to_client, request_to_json, thread_to_json, to_json
 from perdure.server.threads.conversation import SHOWN_TURNS, conversation, state_to_client
 from perdure.workflows.workflow import Workflow
@@ -178,12 +178,8 @@ class Threads(msgspec.Struct, frozen=True):
         check_id("checkpoint_id", checkpoint_id)
         stored = await self.find_checkpoint(checkpoint_id)
         if stored is None or stored.info.thread_id != self.space.stored_id(thread_id):
-            raise HttpProblem(
-                404,
-                "checkpoint_not_found",
-                f"Thread {thread_id!r} has no checkpoint {checkpoint_id!r}; it may have been pruned.",
-                field="checkpoint_id",
-            )
+            sentence = f"Thread {thread_id!r} has no checkpoint {checkpoint_id!r}; it may have been pruned."
+            raise HttpProblem(404, "checkpoint_not_found", sentence, field="checkpoint_id")
         return stored.info
 
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
@@ -231,12 +227,8 @@ class Threads(msgspec.Struct, frozen=True):
             try:
                 answers[request_id] = value if event is None else coerce(value, event.response_type)
             except (ValueError, TypeError) as error:
-                raise HttpProblem(
-                    422,
-                    "answer_rejected",
-                    f"The answer to request {request_id!r} does not fit: {error}. The request is still pending.",
-                    field="value",
-                ) from error
+                sentence = f"The answer to request {request_id!r} does not fit: {error}. The request is still pending."
+                raise unprocessable("value", sentence, "answer_rejected") from error
         return answers
 
 

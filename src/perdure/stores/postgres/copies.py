@@ -17,8 +17,8 @@ from perdure.errors import (
     ThreadNotFound,
 )
 from perdure.records import Commit, Lease, PendingRequest, ThreadHeader
-from perdure.store import Rewrite
-from perdure.stores.layer import rename_commit, rename_header
+from perdure.store import Rewrite, rename_commit
+from perdure.stores.layer import header_of_copy
 from perdure.stores.packing import Changes, consumed_seal, item_seal, seal
 from perdure.stores.postgres.checkpoints import BY_ID, COMMITS, HAS_CHECKPOINT, read_infos
 from perdure.stores.postgres.database import Database, HasDatabase, PgSession, Queries
@@ -202,7 +202,7 @@ async def _copy(session: PgSession, thread_id: str, to: str, ids: dict[str, str]
     header = await load_header(session, thread_id)
     if header is None:
         raise ThreadNotFound(thread_id)
-    copy = rename_header(header, to)
+    copy = header_of_copy(header, to)
     try:
         await _create_thread(session, to)
     except ThreadExists:

@@ -18,8 +18,8 @@ from perdure.records import Commit, Lease, ThreadHeader
 from perdure.store import Rewrite, Store, Subscription
 from perdure.stores.layer import StoreLayer
 from perdure.stores.notify import LocalBus, PollInterval
-from perdure.stores.valkey.channels import CHANGED, PUBLISHED, CircuitBreaker, Publisher, Subscriber, close_quietly
-from perdure.valkey_client import make_valkey_client, parse_valkey_url
+from perdure.stores.valkey.channels import CHANGED, PUBLISHED, Publisher, Subscriber, close_quietly
+from perdure.valkey_client import CircuitBreaker, make_valkey_client, parse_valkey_url, ping_client
 
 TIMEOUT_SECONDS = 0.25
 
@@ -51,8 +51,9 @@ class Valkey:
     """
 
     def __init__(self, url: str) -> None:
-        self.address, self._options = _parse(url)
-        self._breaker = CircuitBreaker(self.address)
+        self.address, self._options = parse_valkey_url(url, "Valkey")
+        consequence = "notifications are slower, nothing is lost; retrying"
+        self._breaker = CircuitBreaker(self.address, consequence)
         self._by_loop: dict[asyncio.AbstractEventLoop, _LoopConnections] = {}
 
     def __repr__(self) -> str:
@@ -107,11 +108,7 @@ class Valkey:
 
     async def ping(self) -> None:
         """Raises ConnectionError if it does not answer."""
-        try:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
-                await self._connections().client.ping()
-        except Exception as error:
-            raise ConnectionError(f"Valkey does not answer: {type(error).__name__}") from error
+        await ping_client(self._connections().client, TIMEOUT_SECONDS)
 
     async def close(self) -> None:
         """Close the connections of this event loop. Idempotent; a later call opens new ones."""
@@ -121,17 +118,6 @@ class Valkey:
             await connections.publisher.close(TIMEOUT_SECONDS)
             await connections.subscriber.close()
             await close_quietly(connections.client)
-
-
-def _parse(url: object) -> tuple[str, dict[str, Any]]:
-    """The address for messages, and the options of the driver. Raises MissingExtra or ValueError."""
-    try:
-        return parse_valkey_url(url, "Valkey")
-    except ValueError:
-        raise ValueError(
-            "redis_url expects redis://[user:password@]host[:port][/database], rediss://, valkey://, valkeys:// or "
-            "unix://path, got something else. In a password, escape special characters as %XX."
-        ) from None
 
 
 # ---------------------------------------------------------------- the store
@@ -324,7 +310,7 @@ async def inspect_server(url: str) -> ValkeyReport:
 
     Raises ValueError for another URL, MissingExtra.
     """
-    address, options = _parse(url)
+    address, options = parse_valkey_url(url, "Valkey")
     client = make_valkey_client(options, TIMEOUT_SECONDS)
     try:
         trips = []

@@ -81,7 +81,7 @@ def test_failed_change_leaves_the_file_unchanged(file: KeyFile, monkeypatch: pyt
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("perdure.server.auth.api_keys.fsync_file", fail)
+        patch.setattr("perdure.platform.fsync_file", fail)
         with pytest.raises(OSError, match="full"):
             file.change(lambda keys: ())
     with pytest.raises(KeyError):
@@ -98,9 +98,9 @@ def test_new_file_is_synced_before_it_replaces_the_old_file(file: KeyFile, monke
         acts.append("replace")
         replace(source, target)
 
-    monkeypatch.setattr("perdure.server.auth.api_keys.fsync_file", lambda fd: acts.append("sync"))
-    monkeypatch.setattr("perdure.server.auth.api_keys.os.replace", replacing)
-    monkeypatch.setattr("perdure.server.auth.api_keys.fsync_folder", lambda path: acts.append("sync folder"))
+    monkeypatch.setattr("perdure.platform.fsync_file", lambda fd: acts.append("sync"))
+    monkeypatch.setattr("perdure.platform.os.replace", replacing)
+    monkeypatch.setattr("perdure.platform.fsync_folder", lambda path: acts.append("sync folder"))
     file.change(lambda keys: (a_key(),))
     assert acts == ["sync", "replace", "sync folder"]
 

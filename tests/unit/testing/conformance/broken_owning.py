@@ -199,7 +199,6 @@ class BelievesAnyOwner(KnowsTheNewest):
 
 @breaks(
     concurrency.two_objects_have_one_owner_between_them,
-    owning.a_takeover_in_another_process_fences_the_old_owner_out,
 )
 class KnowsOnlyItsOwnFences(OnDisk):
     """Each object thinks that what it was given last is the newest."""

@@ -24,7 +24,7 @@ from perdure.records import (
 from perdure.testing.conformance.clauses import copies, events, listing, transfer
 
 
-@breaks(listing.an_empty_store_has_nothing)
+@breaks(copies.nothing_is_left_of_a_deleted_thread_and_others_are_left_alone)
 class MissesWhatThereIsNot(Passing):
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
         if not await self.inner.threads(thread_id=thread_id):
@@ -277,7 +277,7 @@ class AddsWithoutTheFence(Passing):
         await super().add_thread(changed(header, fence=0), commits)
 
 
-@breaks(transfer.commits_are_read_in_pages_as_they_were_written)
+@breaks(transfer.a_transferred_thread_is_complete_and_continues)
 class PagesOfCommitsOverlap(Passing):
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
         return await super().commits(thread_id, after=max(0, after - 1), limit=limit)

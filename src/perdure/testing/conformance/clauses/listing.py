@@ -35,19 +35,6 @@ async def save_mixed_threads(store: Store) -> list[str]:
 
 
 @clause
-async def an_empty_store_has_nothing(store: Store) -> None:
-    """Checkpoints in the order of their commits, oldest first, without payload."""
-    await expect_state(
-        store, thread_id="none", checkpoints=[], threads=[], requests=[], head=None, events=[], chunks=set()
-    )
-    expect_equal("some checkpoints", await store.infos(workflow_name="w", thread_id="t", limit=3), [])
-    expect_equal("one of them", await store.find_checkpoint("none"), None)
-    expect_equal("all events", await store.events_after("none", None), [])
-    expect_equal("chunks by number", await store.read_chunks("none", [1, 2]), {})
-    expect_equal("timers", await store.due(at(9)), [])
-
-
-@clause
 async def checkpoints_are_listed_in_the_order_of_their_commits(store: Store) -> None:
     """Checkpoints in the order of their commits, oldest first, without payload."""
     order = await save_mixed_threads(store)

@@ -7,15 +7,12 @@ from perdure.names import RESERVED_THREAD
 from perdure.records import Lease
 from perdure.store import Store
 from perdure.testing.conformance.clause import (
-    Needs,
     clause,
-    clause_with,
     expect,
     expect_equal,
     expect_fields,
     expect_raises,
 )
-from perdure.testing.conformance.location import TrialProcess
 from perdure.testing.conformance.threads import (
     WHOLE,
     ThreadOwner,
@@ -158,15 +155,3 @@ async def an_invented_lease_is_rejected(store: Store, owner: ThreadOwner) -> Non
             await expect_raises(ThreadConflict, owner.record(1), f"a journal entry with {it}")
             await expect_raises(ThreadConflict, store.renew(lease), f"renewing {it}")
             await store.release(lease)
-
-
-@clause_with(Needs.PROCESSES)
-async def a_takeover_in_another_process_fences_the_old_owner_out(store: Store, process: TrialProcess) -> None:
-    """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
-    then nothing is stored."""
-    await process.do("open", "t", "run-1")
-    await process.do("save", "t", "old")
-    new = await own(store, owner="run-2", takeover=True)
-    await new.save("new")
-    await process.refuses("ThreadConflict", "save", "t", "late")
-    expect_equal("the checkpoints", [info.checkpoint_id for info in await store.infos()], ["old", "new"])

@@ -90,26 +90,6 @@ def expect_higher_fence(owner: ThreadOwner, before: ThreadOwner) -> None:
 
 
 @clause
-async def commits_are_read_in_pages_as_they_were_written(store: Store, owner: ThreadOwner) -> None:
-    """The thread's commits after a number, as they are stored, in order."""
-    written = []
-    for number in range(1, 6):
-        commit = owner.checkpoint(brings=[f"c{number}"], drops=[f"c{number - 1}"], events=number % 2)
-        await owner.write(commit)
-        owner.head = commit.info
-        written.append(commit)
-    for limit in (1, 2, 5, 99):
-        commits = await all_commits(store, limit=limit)
-        expect_equal(f"their numbers, {limit} at a time", [commit.number for commit in commits], [1, 2, 3, 4, 5])
-        for commit, original in zip(commits, written, strict=True):
-            for name in ("info", "root", "chunks", "parent", "status", "run_id", "timestamp"):
-                expect_equal(f"{name} of commit {commit.number}", getattr(commit, name), getattr(original, name))
-            expect_equal(f"the thread of commit {commit.number}", commit.lease.thread_id, "t")
-    expect_equal("those after 3", [commit.number for commit in await store.commits("t", after=3)], [4, 5])
-    expect_equal("those after the last", await store.commits("t", after=5), [])
-
-
-@clause
 async def a_header_has_all_of_a_thread_except_its_commits(store: Store) -> None:
     """All of a thread except its commits; None if no such thread exists."""
     expect_equal("the header of no thread", await store.thread_header("none"), None)
