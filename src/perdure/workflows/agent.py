@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -33,7 +33,6 @@ from perdure.graph.executor import accepts
 from perdure.records import CheckpointInfo
 
 if TYPE_CHECKING:
-    from perdure.workflows.functions import FunctionalWorkflow
     from perdure.workflows.workflow import Workflow
 
 INNER_PREFIX = "inside-"
@@ -107,7 +106,7 @@ class WorkflowAgent(RecordingAgent):
 
     def __init__(
         self,
-        workflow: Workflow | FunctionalWorkflow[Any, Any],
+        workflow: Workflow,
         name: str | None = None,
         *,
         description: str | None = None,
@@ -118,8 +117,6 @@ class WorkflowAgent(RecordingAgent):
                 f"The workflow {workflow.name!r} takes no context_providers as an agent: a session is a thread of it, "
                 "which keeps the conversation. Pass them to the agents in it."
             )
-        build: Callable[[], Workflow] | None = getattr(workflow, "build", None)
-        workflow = cast("Workflow", workflow) if build is None else build()
         super().__init__(name or workflow.name, description=description or workflow.description)
         start = workflow.executors[workflow.start_executor_id]
         if not accepts(start, list[Message]):

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import msgspec
@@ -81,8 +82,13 @@ class Workflow:
         """
         run = self.new_run(message, **options)
         if not stream:
-            return run.execute()
-        return ResponseStream[WorkflowEvent, WorkflowRunResult](run.execute, run.interrupt)
+            return self._execute(run)
+        return ResponseStream[WorkflowEvent, WorkflowRunResult](partial(self._execute, run), run.interrupt)
+
+    def _execute(
+        self, run: Run, listener: Callable[[WorkflowEvent], None] | None = None
+    ) -> Coroutine[Any, Any, WorkflowRunResult]:
+        return run.execute(listener)
 
     def new_run(self, message: Any = None, **options: Unpack[RunOptions]) -> Run:
         """A run that has not started: its caller can distinguish a rejected run from one that failed later."""

@@ -277,7 +277,8 @@ async def _start_workflow(
 ) -> ResponseStream[WorkflowEvent, WorkflowRunResult]:
     message, more = await prepare(storage, workflow)
     options: RunOptions = {**more, "thread_id": place.thread_id, "checkpoint_storage": storage}
-    return workflow.run(message, stream=True, **options)
+    run = workflow.new_run(message, **options)  # with the events around a function
+    return ResponseStream[WorkflowEvent, WorkflowRunResult](run.execute, run.interrupt)
 
 
 async def _start_execution(
