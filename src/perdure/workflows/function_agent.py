@@ -103,8 +103,9 @@ class FunctionalWorkflowAgent(RecordingAgent):
         return result, response
 
     def _as_response(self, output: Any) -> AgentResponse:
+        is_value = isinstance(output, list) and all(isinstance(item, str) for item in output)
         try:
-            return as_response(output, self.name)
+            return as_response(None if is_value else output, self.name)
         except TypeError:
             return AgentResponse(messages=(as_agent_message(str(output), self.name),), value=output)
 

@@ -37,8 +37,8 @@ async def greeting(name: str) -> str:
 
 
 @workflow
-async def reading(messages: list[Message]) -> list[str]:
-    return [message.text for message in messages]
+async def reading(messages: list[Message]) -> str:
+    return " and ".join(message.text for message in messages)
 
 
 @workflow
@@ -62,8 +62,7 @@ async def test_a_function_of_text_gets_the_text_of_messages(messages: Any, text:
 
 
 async def test_a_function_of_messages_gets_texts_as_messages() -> None:
-    response = await reading.as_agent().run(["one", "two"])
-    assert [message.text for message in response.messages] == ["one", "two"]
+    assert (await reading.as_agent().run(["one", "two"])).text == "one and two"
 
 
 async def test_a_value_that_the_function_does_not_take_is_rejected() -> None:
@@ -110,13 +109,22 @@ async def test_updates_of_agents_in_the_function_are_not_its_own() -> None:
     assert (await stream.get_final_response()).text == "whole: one two"
 
 
-async def test_an_output_that_is_no_text_is_the_value_and_its_text() -> None:
+@pytest.mark.parametrize(("value", "text"), [({"n": 1}, "{'n': 1}"), (["a", "b"], "['a', 'b']"), (True, "True")])
+async def test_an_output_that_is_no_text_is_the_value_and_its_text(value: Any, text: str) -> None:
     @workflow
-    async def flow(_: str) -> dict[str, int]:
-        return {"n": 1}
+    async def flow(_: str) -> Any:
+        return value
 
     response: AgentResponse = await flow.as_agent().run("go")
-    assert (response.text, response.value) == ("{'n': 1}", {"n": 1})
+    assert (response.text, response.value) == (text, value)
+
+
+async def test_an_output_of_messages_is_the_response() -> None:
+    @workflow
+    async def flow(_: str) -> list[Message]:
+        return [Message("assistant", "one"), Message("assistant", "two")]
+
+    assert [message.text for message in (await flow.as_agent().run("go")).messages] == ["one", "two"]
 
 
 async def test_a_function_agent_in_a_graph_asks_its_question_there() -> None:

@@ -29,6 +29,11 @@ async def reading(messages: list) -> str:
 
 
 @workflow
+async def listing(name: str) -> list:
+    return [name, name]
+
+
+@workflow
 async def silent(name: str) -> None:
     return None
 
@@ -60,7 +65,14 @@ async def streamed(agent: Any, *args: Any, **options: Any) -> Any:
 
 async def main() -> Any:
     results: list[Any] = []
-    for flow, value in ((greeting, "Ann"), (any_type, "Ann"), (any_type, 5), (counting, 5), (silent, "Ann")):
+    for flow, value in (
+        (greeting, "Ann"),
+        (any_type, "Ann"),
+        (any_type, 5),
+        (counting, 5),
+        (listing, "Ann"),
+        (silent, "Ann"),
+    ):
         results.append(shown(await built(flow).as_agent().run(value)))
     results.append(shown(await built(reading).as_agent().run([Message("user", ["one"]), Message("user", ["two"])])))
     results.append(await streamed(built(greeting).as_agent(name="host"), "Ann"))
