@@ -112,15 +112,11 @@ if TYPE_CHECKING:
     from perdure.codecs.pickle_codec import PickleSerializer as PickleSerializer
     from perdure.codecs.types import register_type as register_type
     from perdure.engine.delivery.executor_state import HookContext as HookContext
-    from perdure.engine.functions import (
-        RunContext as RunContext,
-        StepWrapper as StepWrapper,
-        get_run_context as get_run_context,
-        step as step,
-    )
+    from perdure.engine.functions import RunContext as RunContext, get_run_context as get_run_context
     from perdure.engine.run.request import RunOptions as RunOptions
     from perdure.engine.run.run import WorkflowRunResult as WorkflowRunResult
     from perdure.engine.run.stream import ResponseStream as ResponseStream, run_sync as run_sync
+    from perdure.engine.steps import StepWrapper as StepWrapper, step as step
     from perdure.engine.thread.level import Secret as Secret
     from perdure.engine.tracing import configure_tracing as configure_tracing
     from perdure.errors.base import *  # noqa: F403  # each error is public
@@ -182,7 +178,12 @@ if TYPE_CHECKING:
         DEFAULT_MAX_ITERATIONS as DEFAULT_MAX_ITERATIONS,
         WorkflowBuilder as WorkflowBuilder,
     )
-    from perdure.workflows.functions import FunctionalWorkflow as FunctionalWorkflow, workflow as workflow
+    from perdure.workflows.function_agent import FunctionalWorkflowAgent as FunctionalWorkflowAgent
+    from perdure.workflows.functions import (
+        FunctionalWorkflow as FunctionalWorkflow,
+        FunctionalWorkflowDefinition as FunctionalWorkflowDefinition,
+        workflow as workflow,
+    )
     from perdure.workflows.handle import RunHandle as RunHandle
     from perdure.workflows.migration_check import ThreadFit as ThreadFit, ThreadFits as ThreadFits
     from perdure.workflows.workflow import Workflow as Workflow
@@ -237,7 +238,8 @@ _NAMES = {
     "perdure.codecs.pickle_codec": "PickleSerializer",
     "perdure.codecs.types": "register_type",
     "perdure.engine.delivery.executor_state": "HookContext",
-    "perdure.engine.functions": "RunContext StepWrapper get_run_context step",
+    "perdure.engine.functions": "RunContext get_run_context",
+    "perdure.engine.steps": "StepWrapper step",
     "perdure.engine.run.request": "RunOptions",
     "perdure.engine.run.run": "WorkflowRunResult",
     "perdure.engine.run.stream": "ResponseStream run_sync",
@@ -248,10 +250,10 @@ _NAMES = {
         "CheckpointNotFound CheckpointPinned ContextEnded ConversationNotFound CursorExpired DamagedCheckpoint "
         "DamagedDefinition DamagedStore DefinitionNotFound DuplicateExecutorId DuplicateRequest EdgeDuplicationError "
         "ExecutionNotFound GraphConnectivityError HandlerCancelled IncompatibleWorkflow InputMismatch "
-        "InvalidDefinition InvalidRun InvalidSelection MigrationFailed MissingExtra MissingKey MissingProgram "
-        "MissingSecret NewerFormat NoEventLog NoPendingRequests NoResponseHandler NoStorage NoThreadFile "
-        "NotInAsyncCode PerdureError PlaintextRefused PoolExhausted PredicateFailed RequestError RequestExpired "
-        "RequestWithdrawn RunInterrupted StateConflict StepArgumentsUnsavable StepNameTaken StepOutsideWorkflow "
+        "InvalidDefinition InvalidFunction InvalidRun InvalidSelection MigrationFailed MissingExtra MissingKey "
+        "MissingProgram MissingSecret NewerFormat NoEventLog NoPendingRequests NoResponseHandler NoStorage "
+        "NoThreadFile NotInAsyncCode PerdureError PlaintextRefused PoolExhausted PredicateFailed RequestError "
+        "RequestExpired RequestWithdrawn RunInterrupted StateConflict StepArgumentsUnsavable StepNameTaken "
         "StorageFailed StoreUnavailable SubWorkflowFailed ThreadBusy ThreadConflict ThreadExists ThreadNotFound "
         "ThreadNotIdle TimedOut TypeCompatibilityError UnknownExecutor UnknownRequest UnreadableValue UnsavableValue "
         "UnsupportedId UsageLimitReached ValidationTypeEnum WorkflowCheckpointException WorkflowConvergenceException "
@@ -282,7 +284,8 @@ _NAMES = {
     "perdure.workflows.agent": "WorkflowAgent",
     "perdure.workflows.agent_output": "RequestInfoFunctionArgs",
     "perdure.workflows.builder": "DEFAULT_MAX_ITERATIONS WorkflowBuilder",
-    "perdure.workflows.functions": "FunctionalWorkflow workflow",
+    "perdure.workflows.function_agent": "FunctionalWorkflowAgent",
+    "perdure.workflows.functions": "FunctionalWorkflow FunctionalWorkflowDefinition workflow",
     "perdure.workflows.handle": "RunHandle",
     "perdure.workflows.migration_check": "ThreadFit ThreadFits",
     "perdure.workflows.workflow": "Workflow",

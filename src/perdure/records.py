@@ -40,7 +40,7 @@ class WorkflowMessage(msgspec.Struct, frozen=True):
 
 
 RecordKind: TypeAlias = Literal[
-    "step", "failed", "cancelled", "answered", "expired", "slept", "sleeping", "attempt", "gone"
+    "step", "failed", "cancelled", "answered", "expired", "slept", "sleeping", "asked", "attempt", "gone"
 ]
 AwareTime: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 """Of a stored time msgspec checks that it has a zone."""
@@ -54,7 +54,8 @@ class Record(msgspec.Struct, frozen=True):
 
     kind: RecordKind
     """These settle a call: `step` (success), `failed` (it raised), `cancelled` (by the code itself), `answered`,
-    `expired`, `slept`. `sleeping` and `attempt` record progress. `gone` replaces a revoked record."""
+    `expired`, `slept`. `sleeping` and `attempt` record progress, and `asked` the id of a request, as its name. `gone`
+    replaces a revoked record."""
     key: str = ""
     """The call of the delivery; empty for an attempt of the delivery itself."""
     name: str = ""

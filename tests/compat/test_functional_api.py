@@ -208,7 +208,7 @@ async def test_failed_step_fails_the_run_with_its_own_error_and_emits_it() -> No
     events: list[WorkflowEvent] = []
     with pytest.raises(LookupError, match="overboard"):
         await take_all(flow.run("cod", stream=True), events)
-    assert [event.executor_id for event in events if event.type == "executor_failed"] == ["drop", "flow"]
+    assert [event.executor_id for event in events if event.type == "executor_failed"] == ["drop"]
     assert last_status(events) is WorkflowRunState.FAILED
 
 

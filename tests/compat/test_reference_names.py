@@ -41,13 +41,13 @@ NAMES = {
     "validation": "ValidationTypeEnum WorkflowValidationError EdgeDuplicationError TypeCompatibilityError "
     "GraphConnectivityError validate_workflow_graph",
     "sub-workflows": "WorkflowExecutor SubWorkflowRequestMessage SubWorkflowResponseMessage",
-    "functions": "workflow step RunContext get_run_context StepWrapper FunctionalWorkflow",
+    "functions": "workflow step RunContext get_run_context StepWrapper FunctionalWorkflow "
+    "FunctionalWorkflowDefinition FunctionalWorkflowAgent",
     "agents": "AgentExecutor AgentExecutorRequest AgentExecutorResponse WorkflowAgent resolve_agent_id",
     "drawing": "WorkflowViz",
     "exceptions": "WorkflowException WorkflowRunnerException WorkflowConvergenceException WorkflowCheckpointException",
 }
 LATER = {
-    "functions as agents": "FunctionalWorkflowAgent",
     "evaluation": "evaluate_workflow",
 }
 
@@ -162,7 +162,7 @@ PARAMETERS = {
     "SubWorkflowRequestMessage.create_response": "data",
     "SubWorkflowResponseMessage": "data source_event",
     "workflow": "func name description checkpoint_storage",
-    "step": "func name",
+    "step": "func name replay_key",
     "RunContext.request_info": "request_data response_type request_id",
     "RunContext.add_event": "event",
     "RunContext.get_state": "key default",

@@ -1,37 +1,55 @@
-"""Function workflows: their context, their executor, and `@step`."""
+"""Function workflows: their context and their executor."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from perdure.engine.delivery.context import DeliveryContext, step_name
-from perdure.engine.delivery.lane import current_context
-from perdure.errors import InvalidRun, StepOutsideWorkflow
+from perdure.engine.delivery.context import DeliveryContext
+from perdure.errors import InvalidFunction, InvalidRun
 from perdure.events import WorkflowEvent
 from perdure.graph.annotations import flatten_union, hints_of
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import Handler, HandlerTable, Returns
-from perdure.graph.policy import STOP, RetryPolicy, Seconds, step_policy
+from perdure.graph.policy import STOP, RetryPolicy, Seconds
 
 T = TypeVar("T")
 
 
+class _NoWorkflow:
+    """In place of the engine's context, for a function that is tried without a workflow."""
+
+    def __init__(self, name: str, is_streaming: bool) -> None:
+        self._name = name
+        self.is_streaming = lambda: is_streaming
+        self.state: dict[str, Any] = {}
+        self.get_state, self.set_state = self.state.get, self.state.__setitem__
+
+    async def add_event(self, event: WorkflowEvent) -> None:
+        """Nothing receives it."""
+
+    def __getattr__(self, _: str) -> Any:
+        raise InvalidRun(f"The RunContext {self._name!r} belongs to no run. A function gets one from its workflow.")
+
+
 class RunContext:
-    """Handed to a function marked `@workflow` that takes it; `get_run_context()` finds it inside steps."""
+    """Handed to a function marked `@workflow` or `@step` that takes it; `get_run_context()` finds it elsewhere.
+
+    `RunContext("name")` tries a function without a workflow: it has state, and it cannot ask.
+    """
 
     __slots__ = ("_inner",)
 
     is_context_of_perdure = True
 
-    def __init__(self, inner: DeliveryContext) -> None:
-        self._inner = inner
+    def __init__(self, inner: DeliveryContext | str, *, streaming: bool = False) -> None:
+        alone: Any = _NoWorkflow(inner, streaming) if isinstance(inner, str) else inner
+        self._inner: DeliveryContext = alone
 
     @overload
     async def request_info(
@@ -120,8 +138,8 @@ class RunContext:
         await self._inner.sleep(duration)
 
     async def add_event(self, event: WorkflowEvent) -> None:
-        """Emit an event of your own to the run's consumer, now."""
-        await self._inner.add_event(event)
+        """Emit an event of your own to the run's consumer, now. The data of an `output` event is an output."""
+        await (self._inner.yield_output(event.data) if event.type == "output" else self._inner.add_event(event))
 
     def get_state(self, key: str, default: Any = None) -> Any:
         return self._inner.get_state(key, default)
@@ -129,7 +147,7 @@ class RunContext:
     def set_state(self, key: str, value: Any) -> None:
         """Store a value with the thread, also from a step that is replayed later."""
         if str(key).startswith("_"):
-            raise InvalidRun(f"State keys that start with '_' are reserved, got {key!r}.")
+            raise InvalidRun(f"State key {key!r} starts with '_', which is reserved. Choose another name.")
         self._inner.set_state(key, value)
 
     def delete_state(self, key: str) -> None:
@@ -203,27 +221,29 @@ class FunctionShape:
 
 
 def read_function(function: Any) -> FunctionShape:
-    """The parameters of a workflow function. Raises TypeError for a function that cannot be a workflow."""
+    """The parameters of a workflow function. Raises InvalidFunction."""
     name = getattr(function, "__name__", "") or type(function).__name__
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-        raise TypeError(
+        raise InvalidFunction(
             f"@workflow: {name!r} is a generator, which would never run. Return the result, and report progress with "
             "`await ctx.add_event(...)`."
         )
     if not inspect.iscoroutinefunction(function):
         what = "must be an `async def`" if callable(function) else "is not a function"
-        raise TypeError(f"@workflow: {name!r} {what}. Put code that is not async into a @step, which runs in a thread.")
+        raise InvalidFunction(
+            f"@workflow: {name!r} {what}. Put code that is not async into a @step, which runs in a thread."
+        )
     every = inspect.signature(function).parameters.values()
-    parameters = [parameter for parameter in every if parameter.kind is not parameter.VAR_KEYWORD]
-    hints = hints_of(function)
-    contexts = [parameter for parameter in parameters if _is_context(parameter, hints)]
+    parameters = [each for each in every if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+    hints = hints_or_any(function)
+    contexts = [parameter for parameter in parameters if is_run_context(parameter, hints)]
     others = [parameter for parameter in parameters if parameter not in contexts]
     needed = [parameter for parameter in others[1:] if parameter.default is parameter.empty]
     if needed or len(contexts) > 1 or (contexts and parameters.index(contexts[0]) > 1):
         names = ", ".join(parameter.name for parameter in parameters)
-        raise TypeError(
-            f"@workflow: {name!r} takes {names}; expected a message, a RunContext, or both: "
-            "`async def f(message: T, ctx: RunContext) -> R`."
+        raise InvalidFunction(
+            f"@workflow: {name!r} takes {names}; expected at most one parameter for the message, and a RunContext: "
+            "`async def f(message: T, ctx: RunContext) -> R`. Join several values in one dataclass or dict."
         )
     message_type = hints.get(others[0].name, Any) if others else None
     output = hints.get("return", Any)
@@ -231,9 +251,20 @@ def read_function(function: Any) -> FunctionShape:
     return FunctionShape(function, name, message_type, output, message, context, len(parameters))
 
 
-def _is_context(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
+def hints_or_any(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations as types. If a name in them is only for type checkers, those that are text count as Any."""
+    try:
+        return hints_of(function)
+    except ValueError:
+        raw = inspect.get_annotations(function)
+        return {name: Any if isinstance(hint, str) and hint != "RunContext" else hint for name, hint in raw.items()}
+
+
+def is_run_context(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
+    """Whether the parameter takes a RunContext."""
     hint = hints.get(parameter.name)
-    return any(member is RunContext for member in flatten_union(hint)) or (hint is None and parameter.name == "ctx")
+    is_named_so = parameter.name == "ctx" and hint in (None, Any)
+    return is_named_so or any(member in (RunContext, "RunContext") for member in flatten_union(hint))
 
 
 class FunctionNode(Executor):
@@ -265,94 +296,3 @@ class FunctionNode(Executor):
             return await shape.function(*arguments, **named)
         finally:
             current_run_context.set(outer)
-
-
-P = ParamSpec("P")
-Q = ParamSpec("Q")
-R = TypeVar("R")
-
-
-class StepWrapper(Generic[P, R]):
-    """A function as a step: a workflow records its result and does not call it again."""
-
-    def __init__(
-        self,
-        function: Callable[P, Any],
-        *,
-        name: str | None = None,
-        retry: RetryPolicy | int | None = None,
-        timeout: Seconds | None = None,
-        on_error: Any = STOP,
-    ) -> None:
-        self.function = function
-        """The plain function, for calls outside of a workflow."""
-        self.name = step_name(function, name)
-        self._policy = step_policy(self.name, retry, timeout, on_error)
-        functools.update_wrapper(self, function, updated=())
-
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Raises StepOutsideWorkflow outside of a workflow."""
-        context = current_context.get()
-        if context is None:
-            raise StepOutsideWorkflow(self.name)
-        result: R = await context.delivery.session.step(self.function, args, kwargs, self.name, None, self._policy)
-        return result
-
-    @overload
-    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
-    @overload
-    def __get__(
-        self: StepWrapper[Concatenate[Any, Q], R], instance: object, owner: type | None = None
-    ) -> StepWrapper[Q, R]: ...
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """As a method: the instance does not identify the call."""
-        if instance is None:
-            return self
-        bound = StepWrapper.__new__(type(self))
-        bound.__dict__.update(self.__dict__)
-        bound.function = self.function.__get__(instance, owner)
-        return bound
-
-    def __repr__(self) -> str:
-        return f"StepWrapper({self.name!r})"
-
-
-class StepMaker(Protocol):
-    """The decorator that `@step(...)` returns: makes a step of a function, async or not."""
-
-    @overload
-    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> StepWrapper[P, R]: ...
-    @overload
-    def __call__(self, func: Callable[P, R], /) -> StepWrapper[P, R]: ...
-
-
-@overload
-def step(func: Callable[P, Coroutine[Any, Any, R]]) -> StepWrapper[P, R]: ...
-@overload
-def step(func: Callable[P, R]) -> StepWrapper[P, R]: ...
-@overload
-def step(
-    func: None = None,
-    *,
-    name: str | None = None,
-    retry: RetryPolicy | int | None = None,
-    timeout: Seconds | None = None,
-    on_error: Any = STOP,
-) -> StepMaker: ...
-def step(
-    func: Callable[..., Any] | None = None,
-    *,
-    name: str | None = None,
-    retry: RetryPolicy | int | None = None,
-    timeout: Seconds | None = None,
-    on_error: Any = STOP,
-) -> Any:
-    """Make a function a step: `@step` or `@step(name="fetch", retry=RetryPolicy(3), timeout=30)`.
-
-    A function that is not async runs in a thread. Name and arguments identify the recorded result.
-    """
-
-    def make(function: Callable[..., Any]) -> StepWrapper[Any, Any]:
-        return StepWrapper(function, name=name, retry=retry, timeout=timeout, on_error=on_error)
-
-    return make if func is None else make(func)

@@ -160,6 +160,10 @@ class InvalidDefinition(WorkflowException, ValueError):
         super().__init__("\n".join(f"{source}: {line}" if source else line for line in lines))
 
 
+class InvalidFunction(WorkflowException, TypeError, ValueError):
+    """A function cannot be a workflow: its parameters or its kind do not fit."""
+
+
 class InvalidRun(WorkflowException, ValueError):
     """The arguments of a call of `run` have no meaning together."""
 
@@ -193,7 +197,7 @@ class RequestError(WorkflowException):
     code = "request"
 
 
-class NoPendingRequests(RequestError, RuntimeError):
+class NoPendingRequests(RequestError, RuntimeError, ValueError):
     def __init__(self, thread_id: str) -> None:
         self.thread_id = thread_id
         super().__init__(
@@ -276,15 +280,6 @@ class RequestWithdrawn(RequestError):
         )
 
 
-class StepOutsideWorkflow(WorkflowRunnerException, RuntimeError):
-    def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(
-            f"Step {name!r} was called outside of a workflow, where nothing can record its result. Call it from a "
-            f"function marked @workflow or from a handler; to call the plain function use {name}.function(...)."
-        )
-
-
 class StepNameTaken(WorkflowRunnerException, ValueError):
     def __init__(self, name: str) -> None:
         self.name = name
@@ -294,12 +289,15 @@ class StepNameTaken(WorkflowRunnerException, ValueError):
         )
 
 
-class WrongInputType(WorkflowRunnerException, RuntimeError):
+class WrongInputType(WorkflowRunnerException, RuntimeError, ValueError):
     def __init__(self, executor_id: str, value: object, accepted: Sequence[object]) -> None:
         self.executor_id = executor_id
+        advice = "Send one of these types, or add a handler"
+        if list(accepted) == [type(None)]:
+            advice = "Call run() without a message, or add a parameter for it"
         super().__init__(
             f"The start executor {executor_id!r} does not accept {type_name(type(value))}; it accepts "
-            f"{type_names(accepted)}. Nothing was written. Send one of these types, or add a handler."
+            f"{type_names(accepted)}. Nothing was written. {advice}."
         )
 
 

@@ -205,7 +205,7 @@ class NoThreadFile(WorkflowCheckpointException, ValueError):
         )
 
 
-class IncompatibleWorkflow(WorkflowCheckpointException):
+class IncompatibleWorkflow(WorkflowCheckpointException, ValueError):
     def __init__(self, checkpoint_id: str, workflow_name: str, differences: Sequence[str]) -> None:
         self.checkpoint_id = checkpoint_id
         self.differences = list(differences)

@@ -25,6 +25,7 @@ from perdure.orchestrations.participants import (
     read_participants,
 )
 from perdure.workflows.agent import WorkflowAgent
+from perdure.workflows.function_agent import FunctionalWorkflowAgent
 from perdure.workflows.workflow import Workflow
 
 AUTONOMOUS_PROMPT = "User did not respond. Continue assisting autonomously."
@@ -195,7 +196,7 @@ def _check_participant(participant: Participant) -> None:
         raise TypeError(f"A handoff is between agents; {name!r} is an executor, which accepts no tools.")
     if name == COORDINATOR_ID:
         raise ValueError(f"An agent in a handoff cannot be named {COORDINATOR_ID!r}: the coordinator has that name.")
-    if isinstance(agent, WorkflowAgent) or not _takes_tools(agent):
+    if isinstance(agent, WorkflowAgent | FunctionalWorkflowAgent) or not _takes_tools(agent):
         raise TypeError(
             f"Agent {name!r} cannot hand off: its run() does not accept `tools=`, and handoffs are tools. "
             f"It is a {type(agent).__name__}. Add that parameter, or use another orchestration."

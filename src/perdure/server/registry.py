@@ -212,10 +212,10 @@ def describe_failure(error: Exception, project: Project) -> str:
 
 def _find_builder(source: Any) -> tuple[Kind, Callable[[], Workflow]] | None:
     """The kind of the object and how its workflow is built; None if a server cannot run it."""
-    if isinstance(source, Workflow):
-        return "workflow", lambda: source
     if isinstance(source, FunctionalWorkflow | WorkflowBuilder):
         return "function" if isinstance(source, FunctionalWorkflow) else "workflow", source.build
+    if isinstance(source, Workflow):
+        return "workflow", lambda: source
     if type(source).__module__.startswith(AGENT_WORKFLOWS):  # imported only for an object from there
         from perdure.agent_workflow.builder.workflow import AgentWorkflow
         from perdure.agent_workflow.instance import AgentWorkflowInstance

@@ -90,10 +90,10 @@ async def take_to_the_end(
     """Begin, or resume the thread, and answer until nothing is open that has an answer."""
     options: dict[str, Any] = {"thread_id": thread_id, "checkpoint_storage": storage, "takeover": takeover}
     begun = await has_begun(workflow, storage, thread_id)
-    result = await workflow.run(None if begun else message, **options)
+    result = await workflow.new_run(None if begun else message, **options).execute()
     rests, calls = [_rest(result)], Counter(_calls(result))
     while responses := answers_to(result, answers):
-        result = await workflow.run(responses=responses, **options)
+        result = await workflow.new_run(responses=responses, **options).execute()
         rests.append(_rest(result))
         calls.update(_calls(result))
     [*_, head] = await read_lineage(storage, thread_id, workflow.name)

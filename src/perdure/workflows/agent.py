@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -33,7 +33,6 @@ from perdure.workflows.agent_output import (
 )
 
 if TYPE_CHECKING:
-    from perdure.workflows.functions import FunctionalWorkflow
     from perdure.workflows.workflow import Workflow
 
 INNER_PREFIX = "inside-"
@@ -109,7 +108,7 @@ class WorkflowAgent(RecordingAgent):
 
     def __init__(
         self,
-        workflow: Workflow | FunctionalWorkflow[Any, Any],
+        workflow: Workflow,
         name: str | None = None,
         *,
         id: str | None = None,
@@ -121,8 +120,6 @@ class WorkflowAgent(RecordingAgent):
                 f"The workflow {workflow.name!r} takes no context_providers as an agent: a session is a thread of it, "
                 "which keeps the conversation. Pass them to the agents in it."
             )
-        build: Callable[[], Workflow] | None = getattr(workflow, "build", None)
-        workflow = cast("Workflow", workflow) if build is None else build()
         super().__init__(name or workflow.name, id=id, description=description or workflow.description)
         start = workflow.executors[workflow.start_executor_id]
         if not accepts(start, list[Message]):

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from perdure.checkpoints.migration.migrations import AnyMigration
 from perdure.clock import Clock
 from perdure.engine.delivery.lane import current_context
 from perdure.engine.functions import FunctionNode, get_run_context, read_function
-from perdure.engine.run.request import OnBusy, RunOptions, check_storage
-from perdure.engine.run.run import WorkflowRunResult
-from perdure.engine.run.stream import ResponseStream
+from perdure.engine.run.request import check_storage
+from perdure.engine.run.run import View
 from perdure.errors import InvalidRun
 from perdure.events import WorkflowEvent
-from perdure.graph.graph import Graph
 from perdure.names import check_identifier
-from perdure.workflows.agent import WorkflowAgent
 from perdure.workflows.builder import WorkflowBuilder
-from perdure.workflows.handle import RunHandle
-from perdure.workflows.workflow import Workflow, show_options
+from perdure.workflows.function_agent import FunctionalWorkflowAgent
+from perdure.workflows.workflow import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_BUILT = {"_graph", "_durability", "_compiled", "_live", "id", "start_executor_id", "max_iterations"} | {
+    "graph_signature",
+    "graph_signature_hash",
+}
+"""What a workflow has once its graph is built."""
 
-class FunctionalWorkflow(Generic[P, R]):
-    """The result of `@workflow`. `run` it, or `build` a Workflow with its own storage."""
+
+class FunctionalWorkflow(Workflow, Generic[P, R]):
+    """The result of `@workflow`: a workflow that runs at once. `build` makes another one, with its own threads."""
 
     def __init__(
         self,
@@ -37,7 +40,9 @@ class FunctionalWorkflow(Generic[P, R]):
         name: str | None = None,
         description: str | None = None,
         checkpoint_storage: Any = None,
+        allowed_types: Iterable[type | str] = (),
         migrations: Iterable[AnyMigration] = (),
+        clock: Clock | None = None,
     ) -> None:
         check_identifier("name", name)
         if checkpoint_storage is not None:
@@ -47,65 +52,65 @@ class FunctionalWorkflow(Generic[P, R]):
         self.name = name or self._shape.name
         self.description = description if description is not None else inspect.getdoc(function)
         self._storage = checkpoint_storage
+        self.allowed_types = tuple(allowed_types)
         self._migrations = tuple(migrations)
-        self._built: Workflow | None = None
+        self._clock = clock
         functools.update_wrapper(self, function, updated=())
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Builds the graph at its first use: types that the module defines after the function exist by then."""
+            if name not in _BUILT or name in self.__dict__:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self._set_up()
+            return getattr(self, name)
+
+    def _set_up(self) -> None:
+        graph = WorkflowBuilder(
+            name=self.name, description=self.description, start_executor=FunctionNode(self._shape, self.name)
+        ).graph()
+        super().__init__(
+            graph, self._storage, allowed_types=self.allowed_types, migrations=self._migrations, clock=self._clock
+        )
 
     def build(
         self,
         checkpoint_storage: Any = None,
         *,
-        allowed_types: Iterable[type | str] = (),
+        allowed_types: Iterable[type | str] | None = None,
         migrations: Iterable[AnyMigration] | None = None,
         clock: Clock | None = None,
-    ) -> Workflow:
-        """A new Workflow with its own threads. It has all methods of a graph's workflow."""
-        storage = checkpoint_storage if checkpoint_storage is not None else self._storage
-        return WorkflowBuilder(
+    ) -> FunctionalWorkflow[P, R]:
+        """A new workflow of this function, with its own threads."""
+        built = FunctionalWorkflow(
+            self.function,
             name=self.name,
             description=self.description,
-            start_executor=FunctionNode(self._shape, self.name),
-            checkpoint_storage=storage,
-            allowed_types=allowed_types,
+            checkpoint_storage=checkpoint_storage if checkpoint_storage is not None else self._storage,
+            allowed_types=self.allowed_types if allowed_types is None else allowed_types,
             migrations=self._migrations if migrations is None else migrations,
-            clock=clock,
-        ).build()
-
-    @property
-    def _workflow(self) -> Workflow:
-        if self._built is None:
-            self._built = self.build()
-        return self._built
-
-    @property
-    def graph(self) -> Graph:
-        """A graph of one executor, for a WorkflowExecutor and for drawings."""
-        return self._workflow.graph
-
-    @overload
-    def run(
-        self, message: Any = None, *, stream: Literal[False] = False, **options: Unpack[RunOptions]
-    ) -> Coroutine[Any, Any, WorkflowRunResult]: ...
-    @overload
-    def run(
-        self, message: Any = None, *, stream: Literal[True], **options: Unpack[RunOptions]
-    ) -> ResponseStream[WorkflowEvent, WorkflowRunResult]: ...
-    def run(self, message: Any = None, *, stream: bool = False, **options: Unpack[RunOptions]) -> Any:
-        """Like `Workflow.run`: a new message, answers to pending requests, or a resume."""
-        return self._workflow.run(message, stream=stream, **options)  # type: ignore[call-overload]  # a plain bool
-
-    def open(
-        self,
-        *,
-        thread_id: str | None = None,
-        checkpoint_storage: Any = None,
-        on_busy: OnBusy = "reject",
-        takeover: bool = False,
-    ) -> RunHandle:
-        """Like `Workflow.open`: a live handle on a thread."""
-        return self._workflow.open(
-            thread_id=thread_id, checkpoint_storage=checkpoint_storage, on_busy=on_busy, takeover=takeover
+            clock=clock or self._clock,
         )
+        built._set_up()
+        return built
+
+    def as_agent(  # type: ignore[override]  # another agent: a function takes any input
+        self, name: str | None = None, *, description: str | None = None, context_providers: Any = None, **kwargs: Any
+    ) -> FunctionalWorkflowAgent:
+        """The function as an agent, whatever its parameter: each session is a thread of it."""
+        return FunctionalWorkflowAgent(
+            self, name=name, description=description, context_providers=context_providers, **kwargs
+        )
+
+    def _view(self, *, is_streaming: bool) -> View:
+        """Without the events of the graph around the function. The log has them, for followers."""
+
+        def show(event: WorkflowEvent) -> Sequence[WorkflowEvent]:
+            is_around = event.type.startswith("executor_") and event.executor_id == self.name and event.child_id is None
+            return () if is_around or event.type.startswith("superstep_") else (event,)
+
+        return show
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Inside a running workflow: call the function as a part of it, its steps recorded with the caller's."""
@@ -120,32 +125,12 @@ class FunctionalWorkflow(Generic[P, R]):
             args = (*args, run_context)  # type: ignore[assignment]  # the caller omitted the context
         return await self.function(*args, **kwargs)
 
-    def as_agent(
-        self,
-        name: str | None = None,
-        *,
-        id: str | None = None,
-        description: str | None = None,
-        context_providers: Iterable[Any] | None = None,
-    ) -> WorkflowAgent:
-        """The function as an agent: each session is a thread of it. It must accept `list[Message]`."""
-        return WorkflowAgent(self._workflow, name, id=id, description=description, context_providers=context_providers)
-
-    def to_mermaid(self) -> str:
-        return self._workflow.to_mermaid()
-
-    def to_svg(self) -> str:
-        return self._workflow.to_svg()
-
-    def _repr_svg_(self) -> str:
-        """For notebooks."""
-        return self.to_svg()
-
     def __repr__(self) -> str:
         return f"FunctionalWorkflow({self.name!r})"
 
 
-show_options(FunctionalWorkflow.run)
+FunctionalWorkflowDefinition = FunctionalWorkflow
+"""The result of `@workflow` may have to be built first: here `build` returns another one of its kind."""
 
 
 @overload

@@ -14,7 +14,7 @@ from perdure.checkpoints.migration.migrations import AnyMigration
 from perdure.clock import Clock, SystemClock
 from perdure.codec import DeclaredTypes
 from perdure.engine.run.request import Durability, OnBusy, RunOptions, check_durability, make_request
-from perdure.engine.run.run import Run, WorkflowRunResult
+from perdure.engine.run.run import Run, View, WorkflowRunResult
 from perdure.engine.run.stream import ResponseStream
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.live_threads import LiveThreads
@@ -82,8 +82,12 @@ class Workflow:
         """
         run = self.new_run(message, **options)
         if not stream:
-            return run.execute()
-        return run.stream(AgentOutputs(self._graph))
+            return run.execute(view=self._view(is_streaming=False))
+        return run.stream(self._view(is_streaming=True))
+
+    def _view(self, *, is_streaming: bool) -> View | None:
+        """What the caller of a run gets of its events."""
+        return AgentOutputs(self._graph) if is_streaming else None
 
     def new_run(self, message: Any = None, **options: Unpack[RunOptions]) -> Run:
         """A run that has not started: its caller can distinguish a rejected run from one that failed later."""

@@ -6,6 +6,7 @@ from typing_extensions import Never, assert_type
 
 from perdure import (
     Executor,
+    FunctionalWorkflow,
     ResponseStream,
     RetryPolicy,
     RunContext,
@@ -95,7 +96,8 @@ async def functions() -> None:
     assert_type(await digest.run(["a"]), WorkflowRunResult)
     stream = assert_type(digest.run(["a"], stream=True), ResponseStream[WorkflowEvent, WorkflowRunResult])
     assert_type(await stream, WorkflowRunResult)
-    assert_type(digest.build(), Workflow)
+    built: FunctionalWorkflow[..., str] = digest.build()
+    assert_type(await built.run(["a"]), WorkflowRunResult)
     assert_type(digest.open(thread_id="t"), RunHandle)
     assert_type(await short("a"), int)
     assert_type(get_run_context(), RunContext | None)

@@ -9,7 +9,7 @@ from tests.unit.engine.flows import kinds
 from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, outline, raising, resume
 from tests.unit.engine.policy_flows import SkippingClock
 
-from perdure import InMemoryCheckpointStorage, RunContext, WorkflowEvent, workflow
+from perdure import InMemoryCheckpointStorage, RunContext, WorkflowErrorDetails, WorkflowEvent, workflow
 
 STEPS = ("executor_invoked", "executor_completed", "executor_failed", "executor_bypassed")
 
@@ -70,13 +70,11 @@ async def test_steps_emit_events_under_their_names_while_the_function_runs() -> 
 
     result = await begin(flow, None)
     assert outline(result, *STEPS, "output") == [
-        ("executor_invoked", "flow"),
         ("executor_invoked", "good"),
         ("executor_completed", "good"),
         ("executor_invoked", "bad"),
         ("executor_failed", "bad"),
         ("output", "flow"),
-        ("executor_completed", "flow"),
     ]
     assert [event.data for event in result if (event.type, event.executor_id) == ("executor_completed", "good")] == [1]
     (failed,) = [event for event in result if event.type == "executor_failed"]
@@ -193,8 +191,9 @@ async def test_a_resumed_finished_thread_gives_its_output_again_marked_replayed(
 async def test_only_the_engine_may_make_its_events() -> None:
     @workflow
     async def flow(_: str, ctx: RunContext) -> None:
-        await ctx.add_event(WorkflowEvent.output("flow", "forged"))
+        await ctx.add_event(WorkflowEvent.failed(WorkflowErrorDetails("Forged", "forged")))
+        await ctx.add_event(WorkflowEvent.output("flow", "an output"))
 
     result = await begin(flow, None)
-    assert result.get_outputs() == []
-    assert [event.data for event in result if event.type == "warning"] != []
+    assert result.get_outputs() == ["an output"]
+    assert outline(result, "warning", "output", "failed") == [("warning", "flow"), ("output", "flow")]

@@ -346,3 +346,113 @@ async def test_a_question_that_lost_a_race_with_a_sleep_is_withdrawn() -> None:
     clock.advance(60)
     result = await resume(flow, storage, clock=clock)
     assert (result.get_outputs(), questions(result)) == (["nobody answered"], {})
+
+
+# ---------------------------------------------------------------- numbers, and answers given again
+
+
+@workflow
+async def two_questions(_: str, ctx: RunContext) -> list[str]:
+    return [await ctx.request_info("one", str), await ctx.request_info("two", str)]
+
+
+def ids(result: Any) -> list[str]:
+    return [str(event.request_id) for event in result.get_request_info_events()]
+
+
+async def test_questions_without_an_id_are_numbered_in_their_thread() -> None:
+    flow, numbers = two_questions.build(), []
+    for message in ("first", "second"):
+        asked = await flow.run(message, thread_id=THREAD)
+        while pending := ids(asked):
+            numbers += pending
+            asked = await flow.run(responses=dict.fromkeys(pending, "yes"), thread_id=THREAD)
+    assert numbers == ["auto::0", "auto::1", "auto::2", "auto::3"]  # an old answer never meets a new question
+    with pytest.raises(AlreadyAnswered):
+        await flow.run(responses={"auto::0": "yes"}, thread_id=THREAD)
+
+
+async def test_a_call_in_the_default_thread_numbers_its_questions_from_0() -> None:
+    flow = two_questions.build()
+    assert [ids(await flow.run(message)) for message in ("first", "second")] == [["auto::0"], ["auto::0"]]
+
+
+async def test_messages_of_one_superstep_get_different_numbers() -> None:
+    storage = InMemoryCheckpointStorage()
+    async with two_questions.build(storage).open(thread_id=THREAD) as handle:
+        await handle.send("first")
+        await handle.send("second")
+    asked = await resume(two_questions, storage)
+    assert sorted(ids(asked)) == ["auto::0", "auto::1"]
+
+
+async def test_a_question_keeps_its_number_when_changed_code_asks_another_before() -> None:
+    storage = InMemoryCheckpointStorage()
+
+    def versions(*topics: str) -> Any:
+        @workflow(name="survey")
+        async def flow(_: str, ctx: RunContext) -> list[str]:
+            return [await ctx.request_info(topic, str) for topic in topics]
+
+        return flow
+
+    await begin(versions("old", "last"), storage)
+    asked = await resume(versions("new", "old", "last"), storage, responses={"auto::0": "of old"})
+    assert questions(asked) == {"new": "auto::1"}
+    asked = await resume(versions("new", "old", "last"), storage, responses={"auto::1": "of new"})
+    assert questions(asked) == {"last": "auto::2"}
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_an_answer_given_again_beside_a_new_one_is_accepted(is_stored: bool) -> None:
+    flow = two_questions.build(InMemoryCheckpointStorage() if is_stored else None)
+    await flow.run("go")
+    await flow.run(responses={"auto::0": "a"})
+    with pytest.raises(AlreadyAnswered, match="'auto::0'"):
+        await flow.run(responses={"auto::0": "another", "auto::1": "b"})
+    with pytest.raises(AlreadyAnswered, match="'auto::0'"):
+        await flow.run(responses={"auto::0": "a"})  # nothing new
+    result = await flow.run(responses={"auto::0": "a", "auto::1": "b"})
+    assert result.get_outputs() == [["a", "b"]]
+
+
+async def test_an_object_given_again_as_plain_data_is_the_same_answer() -> None:
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> list[bool]:
+        return [(await ctx.request_info(number, Verdict, request_id=str(number))).is_good for number in (1, 2)]
+
+    await flow.run("go")
+    await flow.run(responses={"1": Verdict(True)})
+    result = await flow.run(responses={"1": {"is_good": True}, "2": Verdict(False)})
+    assert result.get_outputs() == [[True, False]]
+
+
+async def test_answers_given_again_after_a_failure_repeat_the_run() -> None:
+    calls: list[str] = []
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> str:
+        answer = await ctx.request_info("well?", str)
+        calls.append(answer)
+        if len(calls) == 1:
+            raise ConnectionError("not yet")
+        return answer
+
+    await flow.run("go")
+    with pytest.raises(ConnectionError):
+        await flow.run(responses={"auto::0": "yes"})
+    with pytest.raises(AlreadyAnswered):
+        await flow.run(responses={"auto::0": "no"})
+    assert (await flow.run(responses={"auto::0": "yes"})).get_outputs() == ["yes"]
+
+
+async def test_a_new_call_in_the_default_thread_withdraws_open_questions() -> None:
+    @workflow
+    async def flow(name: str, ctx: RunContext) -> str:
+        return f"{name}: {await ctx.request_info(name, str, request_id='same')}"
+
+    await flow.run("first")
+    second = await flow.run("second")
+    assert questions(second) == {"second": "same"}
+    assert ["withdrawn" in event.data for event in second if event.type == "warning"] == [True]
+    assert (await flow.run(responses={"same": "yes"})).get_outputs() == ["second: yes"]

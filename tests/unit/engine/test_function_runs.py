@@ -17,7 +17,6 @@ from perdure import (
     ThreadBusy,
     ThreadNotFound,
     ThreadNotIdle,
-    Workflow,
     WorkflowBuilder,
     WorkflowRunState,
     WrongInputType,
@@ -37,14 +36,14 @@ def greeting(storage: Any = None) -> FunctionalWorkflow[Any, Any]:
     return flow
 
 
-async def test_runs_without_a_thread_id_continue_the_thread_of_the_definition() -> None:
+async def test_runs_without_a_thread_id_are_calls_in_one_thread() -> None:
     flow = greeting()
     first = await flow.run("ann")
     result = await flow.run(responses={questions(first)["how?"]: "hi"})
     assert result.get_outputs() == ["hi ann 1"]
     second = await flow.run("bob")
     assert second.thread_id == first.thread_id
-    assert (await flow.run(responses={questions(second)["how?"]: "yo"})).get_outputs() == ["yo bob 2"]
+    assert (await flow.run(responses={questions(second)["how?"]: "yo"})).get_outputs() == ["yo bob 1"]
 
 
 async def test_each_built_workflow_has_threads_of_its_own() -> None:
@@ -53,7 +52,7 @@ async def test_each_built_workflow_has_threads_of_its_own() -> None:
     asked = await first.run("ann", thread_id=THREAD)
     with pytest.raises(ThreadNotFound):
         await other.run(responses={questions(asked)["how?"]: "hi"}, thread_id=THREAD)
-    assert (type(first), first.name) == (Workflow, "greeting")
+    assert (type(first), first.name) == (FunctionalWorkflow, "greeting")
 
 
 async def test_run_and_build_use_the_storage_of_the_definition_by_default() -> None:

@@ -41,6 +41,14 @@ async def test_a_run_waits_for_the_sleeper_with_the_clock_of_its_workflow() -> N
     assert (await run).get_outputs() == ["awake"]
 
 
+async def test_a_workflow_built_of_a_built_one_has_its_clock() -> None:
+    clock = FakeClock()
+    run = asyncio.create_task(napping(Calls(), 60).build(clock=clock).build().run("go"))
+    await clock.wait_for_sleepers()
+    clock.advance(60)
+    assert (await run).get_outputs() == ["awake"]
+
+
 async def cancelled_while_asleep(flow: Any, storage: Any, clock: FakeClock) -> None:
     run = asyncio.create_task(begin(flow, storage, clock=clock))
     await clock.wait_for_sleepers()

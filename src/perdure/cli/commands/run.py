@@ -277,7 +277,7 @@ async def _start_workflow(
 ) -> ResponseStream[WorkflowEvent, WorkflowRunResult]:
     message, more = await prepare(storage, workflow)
     options: RunOptions = {**more, "thread_id": place.thread_id, "checkpoint_storage": storage}
-    return workflow.new_run(message, **options).stream()
+    return workflow.new_run(message, **options).stream()  # with the events around a function
 
 
 async def _start_execution(

@@ -326,8 +326,11 @@ class DeliveryContext(msgspec.Struct, eq=False):
         terms = make_terms(response_type, deadline, default, assignee)
         session = self.delivery.session
         call = session.recorder.calls.identify("request", [data, response_type], {}, request_id)
-        digest = hashlib.blake2b(call.key.encode(), digest_size=6).hexdigest()
-        chosen = request_id if request_id is not None else f"{self.delivery_name}-{digest}"
+        chosen = request_id
+        if chosen is None and self._lane.executor.is_function and self._lane.level.parent is None:
+            chosen = await session.number_request(call)
+        elif chosen is None:
+            chosen = f"{self.delivery_name}-{hashlib.blake2b(call.key.encode(), digest_size=6).hexdigest()}"
 
         def ask_once() -> None:
             before = self.delivery.before

@@ -39,12 +39,23 @@ class Work:
     keywords: Mapping[str, Any]
     policy: FailurePolicy
 
+    def describe_arguments(self) -> dict[str, Any] | None:
+        """A copy of the caller's arguments; None if there are none."""
+        args = tuple(isolate(argument) for argument in self.arguments if not is_context(argument))
+        kwargs = {name: isolate(value) for name, value in self.keywords.items() if not is_context(value)}
+        return {"args": args, "kwargs": kwargs} if args or kwargs else None
+
     async def perform(self, fallback: Callable[..., Any] | None = None) -> Any:
         """Call the function, or its fallback with the same arguments."""
         function = self.function if fallback is None else fallback
         if is_async(function):
             return await function(*self.arguments, **self.keywords)
         return await call_in_thread(function, self.arguments, self.keywords)
+
+
+def is_context(argument: Any) -> bool:
+    """Whether the argument is a context, which does not identify a call."""
+    return bool(getattr(type(argument), "is_context_of_perdure", False))
 
 
 Attempt = Coroutine[Any, Any, tuple[Any, Exception | None]]
@@ -226,7 +237,7 @@ class Recorder:
         if attempts and attempts[-1].until is not None:
             await self._waits.until(attempts[-1].until)
         else:
-            self.emit("executor_invoked", call)
+            self.emit("executor_invoked", call, work.describe_arguments())
         retry = work.policy.retry
         while True:
             value, failure = await self._trace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from perdure.clock import cancel_and_wait
-from perdure.engine.delivery.recorder import Recorder, Work
+from perdure.engine.delivery.recorder import Recorder, Work, is_context
 from perdure.engine.delivery.replay import Replay, StepCall, Waits
 from perdure.engine.thread.inputs import request_key
 from perdure.errors import RequestExpired, WorkflowRunnerException
@@ -45,6 +46,8 @@ class StepSession:
         self._replay = Replay(self.recorder.records)
         self._asked: Counter[str] = Counter()
         """How often each request id was used."""
+        self._numbered = {record.name for record in self.recorder.records if record.kind == "asked"}
+        """The ids of requests that got a number."""
         self._rejected_calls = 0
         """Calls after the engine cancelled the code."""
         self._task = task
@@ -209,6 +212,23 @@ class StepSession:
             await self.waits.until(due_at)
             await self.recorder.record("slept", call)
 
+    async def number_request(self, call: StepCall) -> str:
+        """The id of a request without one: `auto::<n>`, the first number that is free in the thread.
+
+        The number is recorded, so code that asks in another order keeps it.
+        """
+        await self._check()
+        records, position = self.recorder.records, self._lane.position
+        numbered = next((record.name for record in records if record.kind == "asked" and record.key == call.key), None)
+        if numbered is None:
+            asked = {request.request_id for done in self._lane.results for request in done.requests}
+            taken = asked.union(position.requests, position.answered, self._numbered)
+            numbered = next(name for name in map("auto::{}".format, itertools.count()) if name not in taken)
+            self._numbered.add(numbered)
+            with self._in_call(call, is_recorded=False):
+                await self.recorder.append(Record("asked", call.key, numbered))
+        return numbered
+
     async def answer(self, call: StepCall, ask: Callable[[], None], request_id: str) -> Any:
         """The answer to a request. Calls `ask` unless the request is settled. Raises RequestExpired."""
         await self._check()
@@ -257,17 +277,12 @@ def _identifying_arguments(
     """The arguments that identify a call of a step."""
     passed = normalise_arguments(function, arguments, keywords)
     bound, bound_named = bound_arguments(function)
-    named = {name: value for name, value in {**bound_named, **passed}.items() if not _is_context(value)}
-    return [value for value in bound if not _is_context(value)], named
-
-
-def _is_context(argument: Any) -> bool:
-    """Whether the argument is a context, which does not identify a call."""
-    return bool(getattr(type(argument), "is_context_of_perdure", False))
+    named = {name: value for name, value in {**bound_named, **passed}.items() if not is_context(value)}
+    return [value for value in bound if not is_context(value)], named
 
 
 def _own(argument: Any) -> Any:
-    return argument if _is_context(argument) else isolate(argument)
+    return argument if is_context(argument) else isolate(argument)
 
 
 def normalise_arguments(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, TypedDict, get_args
 
@@ -276,6 +276,10 @@ def _accept(
         after.since_input = 0
         return Entry(_with_arguments(graph, after, request), _mark_replayed(after.requests.values()))
     if request.message is not None:
+        if request.thread_id is None and graph.executors[graph.start_executor_id].is_function:
+            position, warnings = _call_again(position)
+            entry = _message(graph, position, request, inbox)
+            return replace(entry, warnings=(*warnings, *entry.warnings))
         return _message(graph, position, request, inbox)
     has_run = request.thread_id is not None and position.next_delivery_id > 1
     if inbox and not position.is_interrupted:
@@ -292,6 +296,15 @@ def _accept(
         "run() needs a message, responses or a checkpoint_id: there is nothing to resume, and the start executor "
         f"{graph.start_executor_id!r} does not accept None."
     )
+
+
+def _call_again(position: Position) -> tuple[Position, tuple[WorkflowEvent, ...]]:
+    """The position for a call of a function in its default thread: nothing of an earlier call, whose questions are
+    withdrawn. And a warning if there were any."""
+    after, pending = position.successor(), ", ".join(map(repr, position.requests))
+    after.state, after.flat, after.requests, after.answered, after.suspended = {}, {}, {}, {}, {}
+    text = f"A new message was sent while requests are pending ({pending}); they are withdrawn."
+    return after, (WorkflowEvent("warning", text),) if pending else ()
 
 
 def _message(graph: Graph, position: Position, request: RunRequest, inbox: Mapping[str, Any]) -> Entry:

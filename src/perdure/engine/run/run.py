@@ -282,8 +282,8 @@ class Run:
             thread,
             stored_thread,
             self.run_id,
-            # Without a listener and a storage an event costs one append.
-            self._events.append if self._listener is None and stored_thread is None else self._emit,
+            # Without a listener, a view and a storage an event costs one append.
+            self._emit if self._listener or self._view or stored_thread is not None else self._events.append,
             self._first_request,
             self._retract,
             self._clock,

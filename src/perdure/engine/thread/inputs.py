@@ -8,8 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.codec import Encoded
 from perdure.engine.thread.level import change_asking_level, find_asking_level
-from perdure.engine.thread.position import Position
+from perdure.engine.thread.position import Position, every_level
 from perdure.errors import (
     AlreadyAnswered,
     AnswerRejected,
@@ -52,10 +53,11 @@ def make_terms(
 
 
 def check_answers(graph: Graph, thread_id: str, position: Position, answers: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers, coerced to their response types. Raises if any is invalid; then none is accepted."""
+    """The answers, coerced to their response types, without repetitions of earlier ones. Raises if any is invalid; then
+    none is accepted."""
     if not position.requests and not any(request_id in position.answered for request_id in answers):
         raise NoPendingRequests(thread_id)
-    checked = {}
+    checked: dict[str, Any] = {}
     for request_id, answer in answers.items():
         request = position.requests.get(request_id)
         if request is None:
@@ -64,9 +66,28 @@ def check_answers(graph: Graph, thread_id: str, position: Position, answers: Map
                 raise UnknownRequest(request_id, thread_id, position.requests)
             if settled.expired_for is not None:
                 raise RequestExpired(request_id, settled.expired_for, settled.answered_at)
+            # Beside new answers, or to repeat a run that failed after its answers.
+            may_repeat = bool(position.requests.keys() & answers) or position.is_interrupted
+            if may_repeat and not settled.is_withdrawn and _repeats(position, request_id, answer):
+                continue
             raise (RequestWithdrawn if settled.is_withdrawn else AlreadyAnswered)(request_id, thread_id)
         checked[request_id] = isolate(_check_answer(graph, position, request, answer))
     return checked
+
+
+def _repeats(position: Position, request_id: str, answer: Any) -> bool:
+    """Whether the answer equals the one that a suspended delivery has from this request."""
+    for level in every_level(position):
+        for delivery in level.suspended.values():
+            for record in reversed(delivery.records):
+                if record.kind == "answered" and _is_about(record.key, request_id):
+                    value = record.value
+                    value = value.codec.decode(value.tree, "answer") if isinstance(value, Encoded) else value
+                    try:
+                        return bool(coerce(answer, type(value)) == value)
+                    except (ValueError, TypeError):
+                        return False
+    return False
 
 
 def _check_answer(graph: Graph, position: Position, request: WorkflowEvent, answer: Any) -> Any:
