@@ -97,10 +97,11 @@ class Chunker:
         self._new = {}
         if tree is None:
             return Packed(None, self._new, ())
-        self._load_base()
+        if self._base is not None:
+            self._load_base()
         dropped: list[str] = []
         root, kids = self._root(tree, constant)
-        if kids != self._roots:
+        if kids is not self._roots and kids != self._roots:
             use(kids)
             self._drop(self._roots, dropped)
             self._roots = kids
