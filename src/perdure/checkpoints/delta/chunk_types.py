@@ -65,7 +65,8 @@ class Chunk(msgspec.Struct, eq=False, gc=False):
     """Its text, if the chunker looks it up by that."""
 
     @property
-    def quoted(self) -> bytes:
+    def reference(self) -> bytes:
+        """As JSON."""
         return f'"{self.digest}.{self.number}"'.encode()
 
 
@@ -132,7 +133,7 @@ class _Layer:
             part = elements[start:end]
             kids = tuple([kid for _, held in part if held for kid in held])
             node = make(form % b",".join([inline for inline, _ in part]), kids)
-            nodes.append((node.quoted, (node,)))
+            nodes.append((node.reference, (node,)))
             ends.append(end)
             start = end
             if end in from_here:  # the same cut as before: the rest is unchanged
