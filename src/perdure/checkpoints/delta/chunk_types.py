@@ -122,10 +122,11 @@ class _Layer:
         kept = bisect_right(ends, first)
         if kept == len(ends) and kept:
             kept -= 1  # the end of the list cut the last node, not its content
+        old_nodes, old_ends = nodes[kept:], ends[kept:]
         from_here: dict[int, int] = {}
         if last:
             shift = len(elements) - ends[-1]
-            old_nodes, old_ends = nodes[kept:], [end + shift for end in ends[kept:]]
+            old_ends = [end + shift for end in old_ends]
             from_here = {end: index for index, end in enumerate(old_ends, 1) if end >= len(elements) - last}
         del nodes[kept:], ends[kept:]
         start = ends[-1] if ends else 0
