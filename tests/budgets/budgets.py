@@ -25,6 +25,7 @@ ASKED: dict[str, Asked] = {
     "a head": Asked(1, 1),
     "chunks": Asked(1, 1),
     "a list of 10": Asked(1, 1),
+    "the newest 3 of a list": Asked(1, 1),
     "threads": Asked(1, 1),
     "events": Asked(2, 2),
     "what is asked": Asked(1, 1),

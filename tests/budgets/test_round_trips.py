@@ -72,6 +72,7 @@ async def reading(counting: Counting, store: Store) -> None:
     await counting.count("a head", lambda: store.head("t"))
     await counting.count("chunks", lambda: store.read_chunks("t", [1, 2]))
     await counting.count("a list of 10", lambda: store.infos(thread_id="t", limit=10))
+    await counting.count("the newest 3 of a list", lambda: store.infos(thread_id="t", limit=3))
     await counting.count("threads", lambda: store.threads(limit=10))
     await counting.count("events", lambda: store.events_after("t", None))
     await counting.count("what is asked", store.pending_requests)

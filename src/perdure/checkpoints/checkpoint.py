@@ -39,7 +39,12 @@ _read_info = attrgetter(*INFO_FIELDS)
 
 def new_checkpoint_id() -> str:
     """Time-ordered, so that an index of ids grows at its end; random enough to be unique."""
-    return f"{time_ns() // 1_000_000:012x}{random_digits()[:12]}"
+    return _millisecond(time_ns() // 1_000_000) + random_digits()[:12]
+
+
+@lru_cache(maxsize=2)
+def _millisecond(milliseconds: int) -> str:
+    return f"{milliseconds:012x}"
 
 
 def utc_now() -> str:

@@ -222,26 +222,30 @@ def lenient_codec(declared: DeclaredTypes | None) -> JsonCodec:
 
 
 def encode_events(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
-    trees = []
+    trees: list[Tree] = []
     for event in events:
-        tree = _encode_event(event, codec)
-        if tree is not None:
-            trees.append(tree)
+        kind: str = event.type
+        tree: Tree | None
+        if kind in WITHOUT_DATA and event.child_id is None and event.executor_id is not None:
+            tree = [WITHOUT_DATA[kind], event.executor_id]
+        elif kind == "superstep_started":
+            tree = ["begin", event.iteration]
+        elif kind == "superstep_completed":
+            pending = bool(event.has_pending_messages) + 2 * bool(event.has_pending_requests)
+            tree = ["end", event.iteration, event.executors, pending]
+        else:
+            tree = _encode_event(event, codec)
+            if tree is None:
+                continue
+        trees.append(tree)
     return trees
 
 
 def _encode_event(event: WorkflowEvent, codec: Codec) -> Tree | None:
     kind: str = event.type
     rest: dict[str, Tree]
-    if kind in WITHOUT_DATA:  # the most frequent ones come first
+    if kind in WITHOUT_DATA:
         kind, rest = WITHOUT_DATA[kind], {}
-        if event.child_id is None and event.executor_id is not None:
-            return [kind, event.executor_id]
-    elif kind == "superstep_started":
-        return ["begin", event.iteration]
-    elif kind == "superstep_completed":
-        pending = bool(event.has_pending_messages) + 2 * bool(event.has_pending_requests)
-        return ["end", event.iteration, event.executors, pending]
     elif kind in NOT_LOGGED:
         return None
     elif kind == "request_info":

@@ -51,22 +51,23 @@ def cut_text(text: str, start: int) -> list[str]:
     return parts
 
 
-class Chunk:
-    """A stored piece, and how many others refer to it."""
+class Chunk(msgspec.Struct, eq=False, gc=False):
+    """A stored piece, and how many others refer to it. `gc=False`: no chunk refers to one that refers to it."""
 
-    __slots__ = ("digest", "kids", "number", "quoted", "size", "text", "uses")
+    digest: str
+    number: int
+    """The commit that holds it."""
+    size: int
+    kids: tuple[Chunk, ...]
+    """The chunks that it refers to."""
+    uses: int = 0
+    text: str | None = None
+    """Its text, if the chunker looks it up by that."""
 
-    def __init__(self, digest: str, number: int, size: int, kids: tuple[Chunk, ...]) -> None:
-        self.digest = digest
-        self.size = size
-        self.number = number
-        """The commit that holds it."""
-        self.kids = kids
-        """The chunks that it refers to."""
-        self.uses = 0
-        self.quoted = f'"{digest}.{number}"'.encode()
-        self.text: str | None = None
-        """Its text, if the chunker looks it up by that."""
+    @property
+    def reference(self) -> bytes:
+        """As JSON."""
+        return f'"{self.digest}.{self.number}"'.encode()
 
 
 Piece = tuple[bytes, tuple[Chunk, ...]]
@@ -121,16 +122,19 @@ class _Layer:
         kept = bisect_right(ends, first)
         if kept == len(ends) and kept:
             kept -= 1  # the end of the list cut the last node, not its content
-        shift = len(elements) - (ends[-1] if ends else 0)
-        old_nodes, old_ends = nodes[kept:], [end + shift for end in ends[kept:]]
+        old_nodes, old_ends = nodes[kept:], ends[kept:]
+        from_here: dict[int, int] = {}
+        if last:
+            shift = len(elements) - ends[-1]
+            old_ends = [end + shift for end in old_ends]
+            from_here = {end: index for index, end in enumerate(old_ends, 1) if end >= len(elements) - last}
         del nodes[kept:], ends[kept:]
-        from_here = {end: index for index, end in enumerate(old_ends, 1) if end >= len(elements) - last}
         start = ends[-1] if ends else 0
         for end in find_cuts(elements, start):
             part = elements[start:end]
             kids = tuple([kid for _, held in part if held for kid in held])
             node = make(form % b",".join([inline for inline, _ in part]), kids)
-            nodes.append((node.quoted, (node,)))
+            nodes.append((node.reference, (node,)))
             ends.append(end)
             start = end
             if end in from_here:  # the same cut as before: the rest is unchanged
@@ -245,7 +249,7 @@ _RESERVED = re.compile(rb'\{"\$(?:ref|list|dict|text|plain)":')
 
 def looks_like_chunks(data: bytes) -> bool:
     """Whether the JSON has an object that looks like a reference."""
-    return b'{"$' in data and _RESERVED.search(data) is not None
+    return b"$" in data and _RESERVED.search(data) is not None
 
 
 def escape(tree: Tree) -> Tree:

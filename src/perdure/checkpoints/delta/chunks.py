@@ -97,10 +97,11 @@ class Chunker:
         self._new = {}
         if tree is None:
             return Packed(None, self._new, ())
-        self._load_base()
+        if self._base is not None:
+            self._load_base()
         dropped: list[str] = []
         root, kids = self._root(tree, constant)
-        if kids != self._roots:
+        if kids is not self._roots and kids != self._roots:
             use(kids)
             self._drop(self._roots, dropped)
             self._roots = kids
@@ -233,7 +234,7 @@ class Chunker:
         return piece
 
     def _reference(self, chunk: Chunk) -> Piece:
-        return b'{"$ref":%b}' % chunk.quoted, (chunk,)
+        return b'{"$ref":%b}' % chunk.reference, (chunk,)
 
     def _text(self, value: str, memo: Memo | None) -> Piece:
         piece = self._texts.get(value)
@@ -257,7 +258,7 @@ class Chunker:
             done = len(memo.value) - memo.raws[0]
         parts = cut_text(value, done)
         chunks = [self._chunk(_encode(part), ()) for part in parts]
-        pieces: list[Piece] = same + [(chunk.quoted, (chunk,)) for chunk in chunks]
+        pieces: list[Piece] = same + [(chunk.reference, (chunk,)) for chunk in chunks]
         if memo is not None:
             memo.pieces, memo.raws = pieces, [len(parts[-1])]
         return self._tree_of("text", pieces, (len(same), 0), memo, depth=1)
@@ -339,4 +340,4 @@ class Chunker:
             memo.layers = layers
         form = REFERENCES if depth else _FORMS[kind]
         top, height = layers.update(pieces, same, form, self._chunk)
-        return b'{"$%b":%b,"depth":%d}' % (kind.encode(), top.quoted, height + depth), (top,)
+        return b'{"$%b":%b,"depth":%d}' % (kind.encode(), top.reference, height + depth), (top,)

@@ -150,7 +150,8 @@ def encode_commit(
     packed = chunker.pack(number, tree, graph)
     logged = None
     if trees:
-        logged = LoggedEvents(last_seq + 1, len(trees), *chunker.pack_events(trees), number, run_id, timestamp, info)
+        body, refers, own = chunker.pack_events(trees)
+        logged = LoggedEvents(last_seq + 1, len(trees), body, refers, own, number, run_id, timestamp, info)
     continues = checkpoint is not None or (logged is not None and logged.refers)
     commit = Commit(
         lease,

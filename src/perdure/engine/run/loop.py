@@ -196,8 +196,9 @@ class Loop:
                 for done in effects:
                     backlog += done.events
                 backlog += notices
+                backlog.append(completed)
             info, last_seq = None, None
-            if not self.committer.keep(after, completed):
+            if not self.committer.keep(after):
                 info, last_seq = await self.committer.commit(after, completed=completed)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             self._thread.is_dirty = True

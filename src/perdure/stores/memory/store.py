@@ -39,7 +39,7 @@ class MemoryStore(NotifyingStore):
     def __init__(self) -> None:
         super().__init__(LocalBus())
         self._threads: dict[str, MemoryThread] = {}
-        self._checkpoints = CheckpointIndex()
+        self._checkpoints = CheckpointIndex(self._threads)
         self._positions = count(1)
         """Of commits in the order of all commits."""
 
@@ -80,9 +80,9 @@ class MemoryStore(NotifyingStore):
             self.bus.notify(lease.thread_id)
 
     def _prove(self, lease: Lease) -> MemoryThread:
-        thread = self._thread(lease.thread_id)
-        if (thread.fence, thread.owner) != (lease.fence, lease.owner):
-            raise fence_conflict(lease, thread.fence)
+        thread = self._threads.get(lease.thread_id)
+        if thread is None or thread.fence != lease.fence or thread.owner != lease.owner:
+            raise fence_conflict(lease, 0 if thread is None else thread.fence)
         return thread
 
     # ------------------------------------------------------------ writing
@@ -103,7 +103,7 @@ class MemoryStore(NotifyingStore):
             replaced = self._checkpoints.find(stored.info.checkpoint_id)
             if replaced is not None:
                 self._prune_checkpoint(*replaced, moves_head=replaced[0] is not thread)
-            self._checkpoints.add(thread, stored.info, thread.moved)
+            self._checkpoints.add(stored.info, thread.moved)
             thread.head = number
             thread.workflow_name = stored.info.workflow_name
             thread.due_at = commit.due_at
@@ -122,10 +122,10 @@ class MemoryStore(NotifyingStore):
         for item_id in commit.consumed:
             if thread.inbox.pop(item_id, None) is not None:
                 thread.consumed.add(item_id)
-        for pruned in filter(None, map(thread.commits.get, commit.prunes)):
-            if pruned.info is not None and not pruned.info.is_pinned and pruned.number != thread.head:
-                self._prune_checkpoint(thread, pruned.info)
         if commit.prunes or commit.prunes_events_before:
+            for pruned in filter(None, map(thread.commits.get, commit.prunes)):
+                if pruned.info is not None and not pruned.info.is_pinned and pruned.number != thread.head:
+                    self._prune_checkpoint(thread, pruned.info)
             thread.drop_events(commit.prunes_events_before)
             if thread.is_collection_due(at_rest=False):
                 thread.collect_garbage()
@@ -294,7 +294,7 @@ class MemoryStore(NotifyingStore):
         self._threads[thread.thread_id] = thread
         for info in infos:
             thread.moved = next(self._positions)
-            self._checkpoints.add(thread, info, thread.moved)
+            self._checkpoints.add(info, thread.moved)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         return self._thread(thread_id).rewrite(change)

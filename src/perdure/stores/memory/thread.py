@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 
 import msgspec
 
@@ -34,6 +35,7 @@ MIN_PRUNED_BYTES = 1_000_000
 _OF_HEADER = ("workflow_name", "number", "fence", "status", "updated_at", "last_seq", "first_seq", "head", "due_at")
 """The fields that a thread and its header have in common."""
 
+_NO_CHUNKS: Mapping[str, bytes] = MappingProxyType({})
 _replace = msgspec.structs.replace
 
 
@@ -85,7 +87,7 @@ class MemoryThread:
     def append(self, commit: Commit) -> Commit:
         """Store the payloads and links of a commit; returns what is stored. No object of it that can change is kept."""
         events = commit.events
-        if events is not None:
+        if events is not None and type(events.own) is not tuple:
             events = _replace(events, own=tuple(events.own))
         info = commit.info
         if info is not None and info.is_pinned:  # only `pin` pins
@@ -102,7 +104,7 @@ class MemoryThread:
             commit.run_id,
             commit.timestamp,
             commit.parent,
-            dict(commit.chunks),
+            dict(commit.chunks) if commit.chunks else _NO_CHUNKS,
             tuple(commit.dropped),
             carried=tuple(commit.carried),
         )
@@ -275,36 +277,41 @@ class CheckpointIndex:
     Each checkpoint has a position, and each order is a list of positions. Removed checkpoints leave the lists later.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: Mapping[str, MemoryThread]) -> None:
+        self._threads = threads
         self._positions: dict[str, int] = {}
-        self._at: dict[int, tuple[MemoryThread, int]] = {}
-        """The thread and the commit at each position."""
-        self._orders: defaultdict[tuple[str | None, str | None], list[int]] = defaultdict(list)
-        """By workflow, by thread, and for all."""
+        self._at: dict[int, CheckpointInfo] = {}
+        """As added: it names the thread and the commit at each position."""
+        self._order: list[int] = []
+        self._of_workflow: defaultdict[str, list[int]] = defaultdict(list)
+        self._of_thread: defaultdict[str, list[int]] = defaultdict(list)
 
-    def add(self, thread: MemoryThread, info: CheckpointInfo, position: int) -> None:
+    def add(self, info: CheckpointInfo, position: int) -> None:
         self._positions[info.checkpoint_id] = position
-        self._at[position] = thread, info.number
-        self._orders[None, None].append(position)
-        self._orders[info.workflow_name, None].append(position)
-        self._orders[None, thread.thread_id].append(position)
+        self._at[position] = info
+        self._order.append(position)
+        self._of_workflow[info.workflow_name].append(position)
+        self._of_thread[info.thread_id].append(position)
 
     def find(self, checkpoint_id: str) -> tuple[MemoryThread, CheckpointInfo] | None:
         position = self._positions.get(checkpoint_id)
         return None if position is None else self._read(position)
 
     def _read(self, position: int) -> tuple[MemoryThread, CheckpointInfo] | None:
-        thread, number = self._at.get(position) or (None, 0)
-        info = None if thread is None else thread.info(number)
+        added = self._at.get(position)
+        thread = None if added is None else self._threads[added.thread_id]
+        info = None if added is None or thread is None else thread.info(added.number)
         return None if thread is None or info is None else (thread, info)
 
     def remove(self, checkpoint_id: str) -> None:
         del self._at[self._positions.pop(checkpoint_id)]
-        if len(self._orders[None, None]) > 2 * len(self._at) + 8:
-            for key, positions in [*self._orders.items()]:
-                positions[:] = [position for position in positions if position in self._at]
-                if not positions:
-                    del self._orders[key]
+        if len(self._order) > 2 * len(self._at) + 8:
+            self._order = [*self._at]
+            for orders in (self._of_workflow, self._of_thread):
+                for key, positions in [*orders.items()]:
+                    positions[:] = [position for position in positions if position in self._at]
+                    if not positions:
+                        del orders[key]
 
     def newest_first(
         self, workflow_name: str | None, thread_id: str | None, before: str | None
@@ -312,8 +319,10 @@ class CheckpointIndex:
         """Raises CheckpointNotFound if no checkpoint has the id `before`."""
         if before is not None and before not in self._positions:
             raise CheckpointNotFound(before)
-        key = (workflow_name, None) if thread_id is None else (None, thread_id)
-        positions = self._orders.get(key, [])
+        if thread_id is not None:
+            positions = self._of_thread.get(thread_id, [])
+        else:
+            positions = self._order if workflow_name is None else self._of_workflow.get(workflow_name, [])
         end = len(positions) if before is None else bisect_left(positions, self._positions[before])
         for index in range(end - 1, -1, -1):
             entry = self._read(positions[index])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
@@ -131,17 +130,18 @@ async def load_head(store: HasDatabase, thread_id: str) -> StoredCheckpoint | No
 
 
 async def _stored_checkpoint(db: Queries, row: Any) -> StoredCheckpoint:
-    (previous,) = await find_previous(db, [(row["thread"], row)])
+    (previous,) = await find_previous(db, [row])
     return StoredCheckpoint(read_info(row["thread_id"], row, previous), read_root(row["thread_id"], row))
 
 
-async def find_previous(db: Queries, rows: Sequence[tuple[UUID, Any]]) -> list[str | None]:
-    """The parent checkpoint of each row, or its nearest ancestor that still exists. Most are among the rows."""
-    ids = {(thread, row["number"]): unpack_id(row["checkpoint_id"]) for thread, row in rows}
+async def find_previous(db: Queries, rows: Sequence[Any], older: Iterable[Any] = ()) -> list[str | None]:
+    """The parent checkpoint of each row, or its nearest ancestor that still exists. Most are among the rows, or among
+    the `older` ones: then no query is needed."""
+    ids = {(row["thread"], row["number"]): unpack_id(row["checkpoint_id"]) for row in chain(rows, older)}
     previous: list[str | None] = []
     missing = []
-    for place, (thread, row) in enumerate(rows):
-        parent = row["parent"]
+    for place, row in enumerate(rows):
+        parent, thread = row["parent"], row["thread"]
         previous.append(row["previous"] if parent is None else ids.get((thread, parent)))
         if parent is not None and previous[-1] is None and "parent_id" in row:
             previous[-1] = unpack_id(row["parent_id"])
@@ -156,7 +156,7 @@ async def find_previous(db: Queries, rows: Sequence[tuple[UUID, Any]]) -> list[s
 async def read_infos(db: Queries, thread_id: str, rows: Iterable[Any]) -> dict[int, CheckpointInfo]:
     """The checkpoints of those rows that have one, by number."""
     present = [row for row in rows if row["has_checkpoint"]]
-    previous = await find_previous(db, [(row["thread"], row) for row in present])
+    previous = await find_previous(db, present)
     return {row["number"]: read_info(thread_id, row, parent) for row, parent in zip(present, previous, strict=True)}
 
 
@@ -179,6 +179,8 @@ async def list_infos(
     before: str | None = None,
 ) -> Sequence[CheckpointInfo]:
     db, seq, number = store.db, MAX_NUMBER, MAX_NUMBER
+    # One row more has the parent of the last: a page of 100 takes one round trip instead of two.
+    page = None if limit is None else min(limit, MAX_NUMBER) + 1
     if before is not None:
         cursor = is_text(before) and await db.row(f"SELECT c.thread, c.number, c.seq {BY_ID}", pack_id(before))
         if not cursor:
@@ -189,15 +191,16 @@ async def list_infos(
     if workflow_name is not None and not is_text(workflow_name):
         return []
     if thread_id is not None:
-        rows = await _newest(db, _PAGE_OF_THREAD, "number", thread_key(thread_id), number, limit, workflow_name, seq)
+        rows = await _newest(db, _PAGE_OF_THREAD, "number", thread_key(thread_id), number, page, workflow_name, seq)
     else:
         names = [workflow_name]
         if workflow_name is None:
             names = [row["workflow"] for row in await db.rows(_ALL_WORKFLOWS)]
-        pages = [await _newest(db, _PAGE, "seq", name, seq, limit, None) for name in names]
-        rows = sorted(chain(*pages), key=lambda row: -row["seq"])[:limit]
-    previous = await find_previous(db, [(row["thread"], row) for row in rows])
-    infos = [read_info(row["thread_id"], row, parent) for row, parent in zip(rows, previous, strict=True)]
+        pages = [await _newest(db, _PAGE, "seq", name, seq, page, None) for name in names]
+        rows = sorted(chain(*pages), key=lambda row: -row["seq"])
+    shown = rows[:limit]
+    previous = await find_previous(db, shown, rows[len(shown) :])
+    infos = [read_info(row["thread_id"], row, parent) for row, parent in zip(shown, previous, strict=True)]
     return infos[::-1]
 
 

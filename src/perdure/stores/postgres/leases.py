@@ -182,10 +182,11 @@ class Leases:
         journal: list[JournalEntry] = []
         inbox: list[InboxItem] = []
         number = row["number"] or 0
-        head = {**row, "number": row["newest"], "status": row["checkpoint_status"]}
+        newest = {"thread": thread_key(thread_id), "number": row["newest"], "status": row["checkpoint_status"]}
+        head = {**row, **newest}
         try:
             if row["newest"] is not None:
-                (previous,) = await find_previous(self.db, [(thread_key(thread_id), head)])
+                (previous,) = await find_previous(self.db, [head])
                 info = read_info(thread_id, head, previous)
             check_thread_row(thread_id, row)
             root = None if info is None else read_root(thread_id, head)

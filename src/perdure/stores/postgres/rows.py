@@ -13,11 +13,9 @@ from perdure.errors import DamagedCheckpoint, UnsupportedId
 from perdure.records import CheckpointInfo, Commit, InboxItem, JournalEntry, Lease, LoggedEvents
 from perdure.stores.packing import (
     RUN,
-    from_time,
     from_timestamp,
     seal,
     to_time,
-    to_timestamp,
     unseal_entry,
     unseal_item,
 )
@@ -187,7 +185,7 @@ def sealed_fields_of_row(row: Any) -> tuple[Any, ...]:
 
 def read_timestamp(row: Any) -> str:
     made_at = row["made_at"]
-    return row["timestamp"] or "" if made_at is None else to_timestamp(from_time(made_at))
+    return row["timestamp"] or "" if made_at is None else str(made_at.isoformat())
 
 
 def read_info(thread_id: str, row: Any, previous: str | None) -> CheckpointInfo:
