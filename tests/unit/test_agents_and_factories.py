@@ -78,9 +78,9 @@ def test_two_agents_of_one_name_are_rejected() -> None:
 
 
 @pytest.mark.parametrize("name", ["", None, 5])
-def test_an_agent_without_a_name_is_rejected(name: Any) -> None:
-    with pytest.raises(ValueError, match=r"has neither a name nor an id. Checkpoints need one that stays the same"):
-        WorkflowBuilder(start_executor=Agent(name))
+def test_agents_without_a_name_are_called_after_their_class(name: Any) -> None:
+    workflow = WorkflowBuilder(start_executor=Agent(name)).add_edge("Agent", Agent(name)).build()
+    assert list(workflow.executors) == ["Agent", "Agent-2"]
 
 
 def test_an_agent_may_be_designated_for_output() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from importlib import import_module
+from itertools import chain, count
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, overload, runtime_checkable
 from uuid import UUID
 
@@ -131,11 +132,18 @@ class RecordingAgent(BaseAgent):
         return response
 
 
-def agent_name(agent: Any) -> str:
+def has_name(agent: Any) -> bool:
+    """Whether it has a name, or an id that is equal in every process: a UUID is not."""
     name = getattr(agent, "name", None) or getattr(agent, "id", None)
-    if not isinstance(name, str) or not name or _is_uuid(name):  # a UUID differs in each process
-        raise ValueError(f"The agent {agent!r} has neither a name nor an id. Checkpoints need one that stays the same.")
-    return name
+    return isinstance(name, str) and name != "" and not _is_uuid(name)
+
+
+def agent_name(agent: Any, taken: Collection[str] = ()) -> str:
+    """The agent's name. An agent without a name has that of its class, with a number if the name is `taken`."""
+    if has_name(agent):
+        return str(getattr(agent, "name", None) or agent.id)
+    name = type(agent).__name__
+    return next(free for free in chain((name,), (f"{name}-{number}" for number in count(2))) if free not in taken)
 
 
 def _is_uuid(name: str) -> bool:

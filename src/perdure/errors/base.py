@@ -301,7 +301,7 @@ class WrongInputType(WorkflowRunnerException, RuntimeError, ValueError):
         )
 
 
-class InvalidSelection(WorkflowRunnerException, RuntimeError):
+class InvalidSelection(WorkflowRunnerException, RuntimeError, ValueError):
     """A selection function or an orchestrator chose something other than its targets."""
 
 

@@ -166,7 +166,8 @@ def _resolve(names: Any, yielding: list[str], executors: Mapping[str, Executor],
                 f"Executor {executor_id!r} of {parameter} is not present in the workflow graph"
                 f"{did_you_mean(executor_id, executors)}."
             )
-        if executor_id not in yielding:
+        # A sub-workflow may have outputs without declaring their types.
+        if executor_id not in yielding and not isinstance(executors[executor_id], WorkflowExecutor):
             raise _wrong_output(
                 f"Executor {executor_id!r} of {parameter} must have output type annotations: its handlers declare no "
                 "workflow output. Annotate the context, WorkflowContext[Sent, Yielded]."

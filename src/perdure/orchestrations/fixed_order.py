@@ -151,8 +151,9 @@ def _last_answer(messages: Sequence[Message]) -> Message | None:
 class CallbackAggregator(Executor):
     """Joins the results by a function. A function that is not async runs in a worker thread."""
 
-    def __init__(self, callback: Callable[..., Any], id: str = AGGREGATOR_ID) -> None:
-        super().__init__(id)
+    def __init__(self, callback: Callable[..., Any], id: str | None = None) -> None:
+        name = str(getattr(callback, "__name__", AGGREGATOR_ID))
+        super().__init__(id or (name if name.isidentifier() else AGGREGATOR_ID))
         self._callback = callback
         self._takes_context = len(inspect.signature(callback).parameters) > 1
 

@@ -15,7 +15,7 @@ from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentEx
 from perdure.errors import InvalidSelection, did_you_mean
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
-from perdure.graph.executor import Executor, is_async
+from perdure.graph.executor import Executor, accepts, is_async
 from perdure.graph.handlers import handler
 from perdure.orchestrations.participants import clean_conversation_for_handoff, create_completion_message
 
@@ -96,6 +96,9 @@ class ParticipantRegistry:
     def __init__(self, participants: Iterable[Executor]) -> None:
         executors = {participant.id: participant for participant in participants}
         self._agents = frozenset(name for name, executor in executors.items() if isinstance(executor, AgentExecutor))
+        self._readers = frozenset(
+            name for name, executor in executors.items() if accepts(executor, GroupChatParticipantMessage)
+        )
         self._descriptions = {
             name: getattr(executor, "description", None) or self.NO_DESCRIPTION for name, executor in executors.items()
         }
@@ -107,6 +110,10 @@ class ParticipantRegistry:
 
     def is_agent(self, name: str) -> bool:
         return name in self._agents
+
+    def reads_messages(self, name: str) -> bool:
+        """Whether it is an executor with a handler for GroupChatParticipantMessage."""
+        return name in self._readers
 
 
 class OrchestrationState(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -130,7 +137,7 @@ class OrchestrationState(msgspec.Struct, omit_defaults=True, kw_only=True):
         return cls(**{name: data[name] for name in cls.__struct_fields__ if name in data})
 
 
-ORCHESTRATOR_ID = "orchestrator"
+ORCHESTRATOR_ID = "group_chat_orchestrator"
 Context: TypeAlias = WorkflowContext[GroupChatRequest, AgentResponse]
 SEEN = "seen"
 """By participant: how many messages of the conversation it has seen."""
@@ -263,7 +270,7 @@ class BaseGroupChatOrchestrator(Executor):
         if self.participant_registry.is_agent(name):
             await ctx.send_message(AgentExecutorRequest(new), target_id=name)
         else:
-            if new:
+            if new and self.participant_registry.reads_messages(name):
                 await ctx.send_message(GroupChatParticipantMessage(new), target_id=name)
             await ctx.send_message(GroupChatRequestMessage(), target_id=name)
         await ctx.add_event(WorkflowEvent("group_chat", GroupChatRequestSentEvent(chat.round_index, name)))

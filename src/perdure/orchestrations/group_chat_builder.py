@@ -19,7 +19,6 @@ from perdure.orchestrations.group_chat import (
     AgentOrchestrationOutput,
     BaseGroupChatOrchestrator,
     GroupChatOrchestrator,
-    GroupChatParticipantMessage,
     GroupChatRequestMessage,
     GroupChatSelectionFunction,
     GroupChatState,
@@ -51,6 +50,8 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
     the run fails with InvalidSelection; a resume asks again.
     """
 
+    TERMINATED_MESSAGE = "The conversation has been terminated by the agent."
+
     def __init__(
         self,
         agent: Any,
@@ -60,10 +61,10 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
         termination_condition: TerminationCondition | None = None,
         retry_attempts: int | None = 2,
         session: AgentSession | None = None,
-        id: str = ORCHESTRATOR_ID,
+        id: str | None = None,
     ) -> None:
         super().__init__(
-            id,
+            id or agent_name(agent),
             participant_registry,
             name=agent_name(agent),
             max_rounds=max_rounds,
@@ -140,6 +141,7 @@ async def _is_new(ctx: WorkflowContext[Any, Any], number: int) -> bool:
 
 
 MAX_SUPERSTEPS = 1_000_000
+_LEADERS = "A group chat is led by exactly one of orchestrator_agent=, orchestrator= and selection_func="
 
 
 class GroupChatBuilder(ReviewedTeamBuilder):
@@ -168,17 +170,16 @@ class GroupChatBuilder(ReviewedTeamBuilder):
         **settings: Unpack[TeamSettings],
     ) -> None:
         super().__init__(settings)
-        if participant_factories is None:
-            read_participants(participants)
-        elif participants is not None:
-            raise ValueError("Give participants= or participant_factories=, not both.")
+        if (participants is None) == (participant_factories is None):
+            raise ValueError("A group chat needs either participants= or participant_factories=.")
+        if participants is not None:
+            read_participants(participants, must_have_names=True)
+        elif not participant_factories:
+            raise ValueError("participant_factories= cannot be empty.")
         self._participants, self._factories = participants, participant_factories
         leaders = [leader for leader in (orchestrator_agent, orchestrator, selection_func) if leader is not None]
-        if len(leaders) != 1:
-            raise ValueError(
-                f"A group chat is led by one of orchestrator_agent=, orchestrator= and selection_func=, got "
-                f"{len(leaders)} of them."
-            )
+        if len(leaders) > 1:
+            raise ValueError(f"{_LEADERS}, got {len(leaders)} of them.")
         if selection_func is not None and not callable(selection_func):
             raise TypeError(f"selection_func is a function of the GroupChatState, got {selection_func!r}.")
         self._agent, self._orchestrator, self._selection_func = orchestrator_agent, orchestrator, selection_func
@@ -198,7 +199,7 @@ class GroupChatBuilder(ReviewedTeamBuilder):
 
     def build(self) -> Workflow:
         """Raises WorkflowValidationError or ValueError."""
-        team = read_participants(self._participants, self._factories)
+        team = read_participants(self._participants, self._factories, must_have_names=True)
         executors = list(self._executors(team).values())
         for executor in executors:
             _check_handlers(executor)
@@ -231,6 +232,8 @@ class GroupChatBuilder(ReviewedTeamBuilder):
                 raise ValueError(f"{agent_name(agent)!r} cannot lead the chat and take part in it.")
             return AgentBasedGroupChatOrchestrator(agent, registry, **limits)
         own: Any = self._orchestrator
+        if own is None:
+            raise ValueError(f"{_LEADERS}, got none.")
         if isinstance(own, BaseGroupChatOrchestrator):
             own = own.fresh()  # the original may lead other teams
         elif callable(own):
@@ -246,10 +249,9 @@ class GroupChatBuilder(ReviewedTeamBuilder):
 def _check_handlers(executor: Executor) -> None:
     if isinstance(executor, AgentExecutor):
         return
-    for kind in (GroupChatParticipantMessage, GroupChatRequestMessage):
-        if not accepts(executor, kind):
-            raise TypeError(
-                f"Executor {executor.id!r} has no handler for {kind.__name__}. In a group chat it gets messages with "
-                "GroupChatParticipantMessage, is asked with GroupChatRequestMessage, and answers with "
-                "GroupChatResponseMessage."
-            )
+    if not accepts(executor, GroupChatRequestMessage):
+        raise TypeError(
+            f"Executor {executor.id!r} has no handler for GroupChatRequestMessage. In a group chat this message asks "
+            "it to speak, and it answers with GroupChatResponseMessage. It gets the messages of others with "
+            "GroupChatParticipantMessage if it has a handler for that."
+        )

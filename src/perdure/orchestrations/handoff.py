@@ -57,6 +57,18 @@ class TakeTurn(msgspec.Struct, frozen=True):
     messages: list[Message]
 
 
+class AskUser(msgspec.Struct, frozen=True):
+    """Lets an agent ask the user, after this response."""
+
+    response: AgentResponse
+
+
+class UserAnswered(msgspec.Struct, frozen=True):
+    """The user's answer to an agent."""
+
+    messages: list[Message]
+
+
 class TurnTaken(msgspec.Struct, frozen=True):
     """The result of an agent's turn."""
 
@@ -98,12 +110,12 @@ class Autonomy(msgspec.Struct, frozen=True):
 
 
 class HandoffAgentExecutor(Executor):
-    """Runs an agent's turns, with a tool for each possible handoff."""
+    """Runs an agent's turns, with a tool for each possible handoff, and asks the user in the agent's name."""
 
     streams_output = True
 
-    def __init__(self, agent: Any, routes: tuple[HandoffRoute, ...]) -> None:
-        super().__init__(agent_name(agent))
+    def __init__(self, agent: Any, routes: tuple[HandoffRoute, ...], *, id: str | None = None) -> None:
+        super().__init__(id or agent_name(agent))
         self.agent = agent
         self.description = getattr(agent, "description", None)
         self.value_types = types_of(adapt_agent(agent))
@@ -113,11 +125,25 @@ class HandoffAgentExecutor(Executor):
     async def take_turn(self, turn: TakeTurn, ctx: WorkflowContext[TurnTaken, AgentResponse]) -> None:
         session = ctx.private.get("session") or AgentSession(session_id=session_id_for(ctx))
         tools = [route.tool() for route in self._routes]
+        messages = [*ctx.private.pop("unsent", ()), *turn.messages]
         options = {"tools": tools, **run_arguments(ctx)}
-        response = await take_live_turn(self.agent, turn.messages, session, is_output=self.streams_output, **options)
+        response = await take_live_turn(self.agent, messages, session, is_output=self.streams_output, **options)
+        target = self._target(response)
+        if target is not None and getattr(self.agent, "resends_results", False):
+            ctx.private["unsent"] = list(response.messages[-1:])
         ctx.private["session"] = session
         await ctx.yield_output(response)
-        await ctx.send_message(TurnTaken(self.id, response, self._target(response)))
+        await ctx.send_message(TurnTaken(self.id, response, target))
+
+    @handler
+    async def ask_user(self, question: AskUser, ctx: WorkflowContext) -> None:
+        await ctx.request_info(HandoffAgentUserRequest(question.response), UserAnswer)
+
+    @response_handler
+    async def take_answer(
+        self, request: HandoffAgentUserRequest, answer: UserAnswer, ctx: WorkflowContext[UserAnswered]
+    ) -> None:
+        await ctx.send_message(UserAnswered(as_messages(answer)))
 
     def _target(self, response: AgentResponse) -> str | None:
         """The target of the first successful handoff: the conversation can continue with one agent only."""
@@ -167,20 +193,17 @@ class HandoffCoordinator(Executor):
     async def from_user(self, user_input: UserInput, ctx: WorkflowContext[TakeTurn]) -> None:
         await self._add_user_messages(as_messages(user_input), ctx)
 
-    @response_handler
-    async def take_answer(
-        self, request: HandoffAgentUserRequest, answer: UserAnswer, ctx: WorkflowContext[TakeTurn]
-    ) -> None:
-        messages = as_messages(answer)
-        if messages:
-            await self._add_user_messages(messages, ctx)
+    @handler
+    async def take_answer(self, answer: UserAnswered, ctx: WorkflowContext[TakeTurn]) -> None:
+        if answer.messages:
+            await self._add_user_messages(answer.messages, ctx)
         else:
             state = _load_state(ctx)
             state.speaker = None
             ctx.private["state"] = state
 
     @handler
-    async def finish_turn(self, turn: TurnTaken, ctx: WorkflowContext[TakeTurn]) -> None:
+    async def finish_turn(self, turn: TurnTaken, ctx: WorkflowContext[TakeTurn | AskUser]) -> None:
         state = _load_state(ctx)
         conversation = ctx.get_state(CONVERSATION, [])
         new = clean_conversation_for_handoff(turn.response.messages)
@@ -221,7 +244,7 @@ class HandoffCoordinator(Executor):
         return state.speaker if state.speaker and self._returns_to_previous else self._start
 
     async def _hand_off(
-        self, turn: TurnTaken, target: str, state: HandoffState, ctx: WorkflowContext[TakeTurn]
+        self, turn: TurnTaken, target: str, state: HandoffState, ctx: WorkflowContext[TakeTurn | AskUser]
     ) -> None:
         await ctx.add_event(WorkflowEvent("handoff_sent", HandoffSentEvent(turn.agent, target)))
         if state.handoffs < MAX_HANDOFFS:
@@ -231,18 +254,20 @@ class HandoffCoordinator(Executor):
         state.speaker = target
         text = f"Agents handed off {MAX_HANDOFFS} times in a row; before {target!r} continues, the user is asked."
         await ctx.add_event(WorkflowEvent("warning", text))
-        await ctx.request_info(HandoffAgentUserRequest(turn.response), UserAnswer)
+        await ctx.send_message(AskUser(turn.response), target_id=turn.agent)
 
-    async def _continue_or_ask(self, turn: TurnTaken, state: HandoffState, ctx: WorkflowContext[TakeTurn]) -> None:
+    async def _continue_or_ask(
+        self, turn: TurnTaken, state: HandoffState, ctx: WorkflowContext[TakeTurn | AskUser]
+    ) -> None:
         autonomy = self._autonomy.get(turn.agent)
         if autonomy is not None and state.turns_alone < autonomy.turn_limit:
             turns = state.turns_alone + 1
             await self._start_turn(turn.agent, state, ctx, Message("user", autonomy.prompt), turns_alone=turns)
         else:
-            await ctx.request_info(HandoffAgentUserRequest(turn.response), UserAnswer)
+            await ctx.send_message(AskUser(turn.response), target_id=turn.agent)
 
     async def _start_turn(
-        self, agent: str, state: HandoffState, ctx: WorkflowContext[TakeTurn], *prompts: Message, turns_alone: int = 0
+        self, agent: str, state: HandoffState, ctx: WorkflowContext[Any], *prompts: Message, turns_alone: int = 0
     ) -> None:
         """Prompts are for the agent only: they are not part of the conversation."""
         conversation = ctx.get_state(CONVERSATION, [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Self, Unpack
 
 from perdure.agents.base import RecordingAgent
@@ -151,7 +152,7 @@ class HandoffBuilder(TeamBuilder):
         designation = self._designate(self._team, default=names)
         builder = self._workflow_builder(self._team, coordinator, designation, max_iterations=self._max_iterations())
         for participant in self._team:
-            executor = HandoffAgentExecutor(participant.agent, self._routes_of(participant))
+            executor = participant.executor(partial(HandoffAgentExecutor, routes=self._routes_of(participant)))
             builder.add_edge(coordinator, executor).add_edge(executor, coordinator)
         return builder.build()
 
@@ -172,11 +173,11 @@ class HandoffBuilder(TeamBuilder):
                 raise ValueError(f"A handoff to {both} would be the same tool, {tool_name!r}. Rename one of them.")
             taken[tool_name] = target
             text = description or find_participant(self._team, target, "add_handoff").description
-            routes.append(HandoffRoute(target, tool_name, text or f"Hand off to the agent {target}."))
+            routes.append(HandoffRoute(target, tool_name, text or f"Handoff to the {target} agent."))
         return tuple(routes)
 
     def _max_iterations(self) -> int:
-        """More than can occur before the user is asked. A turn takes two supersteps."""
+        """More than can occur before the user is asked. A turn takes two supersteps, a question one more."""
         longest = max((autonomy.turn_limit for autonomy in self._autonomy.values()), default=0)
         return 2 * (MAX_HANDOFFS + 2) * (1 + longest)
 

@@ -19,7 +19,12 @@ MAGENTIC_MANAGER_NAME = "magentic_manager"
 """The author of the manager's messages to the team."""
 
 
-class MagenticTaskLedger(JsonStruct, frozen=True):
+class _Ledger(JsonStruct, frozen=True):
+    def _encode_field(self, name: str, value: Any) -> Any:
+        return value.to_dict()
+
+
+class MagenticTaskLedger(_Ledger, frozen=True):
     """The manager's facts about the task, and its plan."""
 
     facts: Message
@@ -33,7 +38,7 @@ class MagenticProgressLedgerItem(JsonStruct, frozen=True):
     answer: str | bool
 
 
-class MagenticProgressLedger(JsonStruct, frozen=True):
+class MagenticProgressLedger(_Ledger, frozen=True):
     """The manager's judgement of the progress before each turn."""
 
     is_request_satisfied: MagenticProgressLedgerItem
@@ -190,9 +195,9 @@ class MagenticPlanReviewRequest(msgspec.Struct, frozen=True):
 class MagenticManagerBase(ABC):
     """Base of managers: a subclass plans, judges the progress and gives the answer.
 
-    Each method gets its own copy of the context. Its changes of `chat_history` are stored; the orchestrator keeps the
-    counts. State in `self` between calls is saved by `on_checkpoint_save` and `on_checkpoint_restore`, as plain data:
-    one manager serves many threads. Each call is recorded as a whole, and a recorded call is not repeated.
+    Each method gets its own copy of the context, for reading. State in `self` between calls is saved by
+    `on_checkpoint_save` and `on_checkpoint_restore`, as plain data: one manager serves many threads. Each call is
+    recorded as a whole, and a recorded call is not repeated.
     """
 
     value_types: tuple[Any, ...] = ()
@@ -255,6 +260,8 @@ class MagenticState(msgspec.Struct):
     """How many messages of the conversation each participant has seen."""
     has_begun: bool = False
     """Whether a participant has spoken since the last plan."""
+    has_work: bool = False
+    """Whether a participant has spoken on this task."""
     resets: int = 0
     """Over all tasks of the thread."""
     dialogue: list[Message] = msgspec.field(default_factory=list)
@@ -275,10 +282,10 @@ class MagenticState(msgspec.Struct):
     def messages_not_seen_by(self, name: str) -> list[Message]:
         return self.context.chat_history[self.seen.get(name, self.begins_at) :]
 
-    def reset(self, planning: list[Message]) -> None:
-        """Remove the team's messages; keep those of people, and the planning of the new plan."""
+    def reset(self) -> None:
+        """Remove the team's messages; keep those of people."""
         self.context.reset()
-        self.context.chat_history += [*self.dialogue, *planning]
+        self.context.chat_history += self.dialogue
         self.resets += 1
 
 
@@ -286,9 +293,6 @@ class ManagerOutcome(msgspec.Struct, frozen=True):
     """The recorded result of a call of the manager."""
 
     value: Any
-    unchanged: int
-    """How many messages of the conversation are unchanged."""
-    added: list[Message]
     manager: dict[str, Any]
 
 
@@ -316,7 +320,7 @@ class ManagerCalls:
         return await self._record(self.manager.prepare_final_answer, Message)
 
     async def _record(self, method: Callable[[MagenticContext], Any], expected: type[T]) -> T:
-        """The manager's result, recorded with its changes of the conversation and of its own state."""
+        """The manager's result, recorded with its own state."""
         self._calls += 1
 
         async def call() -> ManagerOutcome:
@@ -325,22 +329,14 @@ class ManagerCalls:
         name = f"{MAGENTIC_MANAGER_NAME}.{method.__name__}"
         outcome = await record_call(call, name=name, key=str(self._calls))
         self.manager.on_checkpoint_restore(dict(outcome.manager))
-        context = self._state.context
-        context.chat_history = [*context.chat_history[: outcome.unchanged], *outcome.added]
         self._state.manager = outcome.manager
         value: T = outcome.value
         return value
 
     async def _call(self, method: Callable[[MagenticContext], Any], expected: type) -> ManagerOutcome:
-        before = self._state.context.chat_history
-        context = self._state.context.clone(deep=True)
-        value = await method(context)
+        value = await method(self._state.context.clone(deep=True))
         self._check(value, expected, method.__name__)  # before it is recorded: a resumed run asks again
-        after = context.chat_history
-        unchanged = 0
-        while unchanged < min(len(before), len(after)) and before[unchanged] == after[unchanged]:
-            unchanged += 1
-        return ManagerOutcome(value, unchanged, after[unchanged:], dict(self.manager.on_checkpoint_save()))
+        return ManagerOutcome(value, dict(self.manager.on_checkpoint_save()))
 
     def _check(self, value: object, expected: type, method_name: str) -> None:
         source = f"{type(self.manager).__name__}.{method_name}"

@@ -19,6 +19,7 @@ from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts
 from perdure.graph.graph import is_agent
 from perdure.graph.handlers import handler, response_handler
+from perdure.log import get_logger
 from perdure.names import check_options
 from perdure.orchestrations.group_chat import (
     GroupChatParticipantMessage,
@@ -44,6 +45,7 @@ from perdure.orchestrations.participants import TeamBuilder, TeamSettings, UserI
 from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS
 from perdure.workflows.workflow import Workflow
 
+logger = get_logger(__name__)
 NO_DESCRIPTION = "(no description: the name says what they do)"
 
 
@@ -64,7 +66,8 @@ class Member:
     name: str
     description: str
     takes_requests: bool
-    """Whether it gets one AgentExecutorRequest. Others get the messages first, and then the request to speak."""
+    """Whether it gets one AgentExecutorRequest. Others get the request to speak, after the messages."""
+    reads_messages: bool
     can_reset: bool
 
     async def ask(self, new: Sequence[Message], instruction: str, ctx: WorkflowContext[Any, Any]) -> None:
@@ -72,20 +75,22 @@ class Member:
             request = Message("user", instruction, MAGENTIC_MANAGER_NAME)
             await ctx.send_message(AgentExecutorRequest([*new, request]), target_id=self.name)
             return
-        await ctx.send_message(GroupChatParticipantMessage(list(new)), target_id=self.name)
+        if self.reads_messages:
+            await ctx.send_message(GroupChatParticipantMessage(list(new)), target_id=self.name)
         await ctx.send_message(GroupChatRequestMessage(instruction), target_id=self.name)
 
 
 def member_of(executor: Executor, description: str | None) -> Member:
     """Raises TypeError for an executor without the handlers."""
     takes_requests = accepts(executor, AgentExecutorRequest)
-    in_turns = (GroupChatParticipantMessage, GroupChatRequestMessage)
-    if not takes_requests and not all(accepts(executor, kind) for kind in in_turns):
+    if not takes_requests and not accepts(executor, GroupChatRequestMessage):
         raise TypeError(
             f"Executor {executor.id!r} has no handler for AgentExecutorRequest, which a Magentic team sends, "
-            "nor for GroupChatParticipantMessage and GroupChatRequestMessage in its place."
+            "nor for GroupChatRequestMessage in its place."
         )
-    return Member(executor.id, description or NO_DESCRIPTION, takes_requests, accepts(executor, MagenticResetSignal))
+    reads_messages = accepts(executor, GroupChatParticipantMessage)
+    can_reset = accepts(executor, MagenticResetSignal)
+    return Member(executor.id, description or NO_DESCRIPTION, takes_requests, reads_messages, can_reset)
 
 
 ORCHESTRATOR_ID = "magentic_orchestrator"
@@ -215,7 +220,7 @@ class _MagenticTurn:
             return
         state.context.chat_history += _text_messages(name, messages)
         state.seen[name] = len(state.context.chat_history)
-        state.has_begun = True
+        state.has_begun = state.has_work = True
         await self._advance()
 
     async def _advance(self) -> None:
@@ -228,11 +233,12 @@ class _MagenticTurn:
             if ledger.is_request_satisfied.answer:
                 return await self._finish()
             context.stall_count = context.stall_count + 1 if ledger.is_stalled else max(0, context.stall_count - 1)
-            if context.stall_count <= self._manager.max_stall_count or not self._state.has_begun:
+            is_bounded = self._manager.max_reset_count is not None
+            if context.stall_count <= self._manager.max_stall_count or not (self._state.has_begun or is_bounded):
                 return await self._instruct(ledger)
             if not await self._reset():
                 return None
-        return await self._finish(f"The limit of {maximum} rounds is reached.")
+        return await self._finish(f"The limit of {maximum} rounds is reached.", "round")
 
     async def _instruct(self, ledger: MagenticProgressLedger) -> None:
         """Ask the next participant, with the messages that it has not seen and the instruction."""
@@ -252,11 +258,10 @@ class _MagenticTurn:
         """
         state, maximum = self._state, self._manager.max_reset_count
         if maximum is not None and state.context.reset_count >= maximum:
-            await self._finish(f"The work does not progress, and the limit of {maximum} resets is reached.")
+            await self._finish(f"The work does not progress, and the limit of {maximum} resets is reached.", "reset")
             return False
-        before = len(state.context.chat_history)
         await self._set_plan(await self._calls.replan(), MagenticOrchestratorEventType.REPLANNED)
-        state.reset(state.context.chat_history[before:])
+        state.reset()
         for member in self._orchestrator.team.values():
             if member.can_reset:
                 await self._ctx.send_message(MagenticResetSignal(state.resets), target_id=member.name)
@@ -266,15 +271,19 @@ class _MagenticTurn:
         state.enter_plan()
         return True
 
-    async def _finish(self, because: str | None = None) -> None:
-        """End with an answer from the conversation so far."""
+    async def _finish(self, because: str | None = None, limit: str | None = None) -> None:
+        """End with an answer from the conversation so far. A limit before any work leaves nothing to answer from."""
         state = self._state
         if because is not None:
             note = f"{because} The work has ended: answer from the conversation so far, and name what is missing."
             state.context.chat_history.append(Message("user", note))
             text = f"The task {state.context.task!r} ends before it is done. {because}"
             await self._ctx.add_event(WorkflowEvent("warning", text))
-        answer = await self._calls.answer()
+        if limit is None or state.has_work:
+            answer = await self._calls.answer()
+        else:
+            text = f"Workflow terminated due to reaching maximum {limit} count."
+            answer = Message("assistant", text, MAGENTIC_MANAGER_NAME)
         state.context.chat_history.append(answer)
         state.dialogue.append(answer)
         state.is_done = True
@@ -334,18 +343,10 @@ class MagenticBuilder(TeamBuilder):
         manager_options: dict[str, Any] = dict(options)
         settings: Any = {name: manager_options.pop(name) for name in options if name in TeamSettings.__annotations__}
         super().__init__(settings)
-        self._team = read_participants(participants)
+        self._team = read_participants(participants, must_have_names=True)
         self._enable_plan_review = enable_plan_review
-        managers = {
-            "manager": manager,
-            "manager_factory": manager_factory,
-            "manager_agent": manager_agent,
-            "manager_agent_factory": manager_agent_factory,
-        }
-        if (
-            manager_options.get("max_stall_count") == 3
-        ):  # the default, so a manager of the caller's own may come with it
-            del manager_options["max_stall_count"]
+        given = (manager, manager_factory, manager_agent, manager_agent_factory)
+        managers = dict(zip(MANAGERS, given, strict=True))
         manager_options["task_ledger"] = task_ledger
         set_options = {name: option for name, option in manager_options.items() if option is not None}
         self._make_manager = _choose_manager(managers, set_options)
@@ -357,6 +358,8 @@ class MagenticBuilder(TeamBuilder):
 
     def build(self) -> Workflow:
         """Raises WorkflowValidationError or ValueError."""
+        if self._make_manager is None:
+            raise ValueError(f"Give exactly one of {', '.join(MANAGERS)}; none was given.")
         executors = {participant.name: participant.executor(MagenticAgentExecutor) for participant in self._team}
         members = [member_of(executors[participant.name], participant.description) for participant in self._team]
         orchestrator = MagenticOrchestrator(self._make_manager, members, enable_plan_review=self._enable_plan_review)
@@ -369,15 +372,19 @@ class MagenticBuilder(TeamBuilder):
         return builder.build()
 
 
-def _choose_manager(managers: dict[str, Any], options: dict[str, Any]) -> Callable[[], MagenticManagerBase]:
-    """A function that makes a manager. Raises ValueError or TypeError for invalid arguments."""
-    [*named] = [name for name, manager in managers.items() if manager is not None]
-    if len(named) != 1:
-        got = " and ".join(named) or "none"
-        raise ValueError(f"Give exactly one of {', '.join(managers)}; {got} was given.")
+MANAGERS = ("manager", "manager_factory", "manager_agent", "manager_agent_factory")
+
+
+def _choose_manager(managers: dict[str, Any], options: dict[str, Any]) -> Callable[[], MagenticManagerBase] | None:
+    """A function that makes a manager; None without one. Raises ValueError or TypeError for invalid arguments."""
+    named = [name for name, manager in managers.items() if manager is not None]
+    if not named:
+        return None
+    if len(named) > 1:
+        raise ValueError(f"Give exactly one of {', '.join(managers)}; {' and '.join(named)} was given.")
     name, chosen = named[0], managers[named[0]]
     if name in ("manager", "manager_factory") and options:
-        raise ValueError(f"{', '.join(options)} applies to an agent: a {name} has its own. Set it there.")
+        logger.warning("MagenticBuilder ignores %s: a %s has its own. Set it there.", ", ".join(options), name)
     if name == "manager":
         if not isinstance(chosen, MagenticManagerBase):
             raise TypeError(f"manager= expects a MagenticManagerBase, got {chosen!r}. For an agent: manager_agent=.")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict
 
 import msgspec
 
-from perdure.agents.base import adapt_agent, agent_name
+from perdure.agents.base import adapt_agent, agent_name, has_name
 from perdure.agents.conversation.message import Content, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorResponse
@@ -46,19 +46,23 @@ class Participant:
         description = getattr(self.source, "description", None)
         return description if isinstance(description, str) and description else None
 
-    def executor(self, host: Callable[[Any], Executor] = AgentExecutor) -> Executor:
+    def executor(self, host: Callable[..., Executor] = AgentExecutor) -> Executor:
         """The executor in the graph, with the participant's name. `host` creates it for an agent."""
         if self.agent is not None:
-            return host(self.agent)
+            return host(self.agent, id=self.name)
         executor: Executor = self.source
         return executor
 
 
 def read_participants(
-    participants: Iterable[Any] | None, factories: Iterable[Callable[[], Any]] | None = None, *, minimum: int = 1
+    participants: Iterable[Any] | None,
+    factories: Iterable[Callable[[], Any]] | None = None,
+    *,
+    minimum: int = 1,
+    must_have_names: bool = False,
 ) -> list[Participant]:
     """The team, from objects or from factories. Raises TypeError for an object that cannot take part, ValueError for
-    too few, and DuplicateExecutorId for a repeated name."""
+    too few or for one without a name where names are needed, and DuplicateExecutorId for a repeated name."""
     if participants is not None and factories is not None:
         raise ValueError("Give participants= or participant_factories=, not both.")
     if factories is not None:
@@ -68,12 +72,15 @@ def read_participants(
     if len(sources) < minimum:
         needed = "a participant" if minimum == 1 else f"{minimum} participants"
         raise ValueError(f"A team needs at least {needed}, got {len(sources)}.")
-    team = [_read(source) for source in sources]
-    names = [participant.name for participant in team]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise DuplicateExecutorId(name)
-    return team
+    team: dict[str, Participant] = {}
+    for source in sources:
+        participant = _read(source, team)
+        if must_have_names and participant.agent is not None and not has_name(source):
+            raise ValueError(f"{source!r} needs a name: the next speaker is selected by name.")
+        if participant.name in team:
+            raise DuplicateExecutorId(participant.name)
+        team[participant.name] = participant
+    return list(team.values())
 
 
 def find_participant(team: Sequence[Participant], wanted: Any, parameter: str) -> Participant:
@@ -104,7 +111,7 @@ def _call_factory(factory: Callable[[], Any]) -> Any:
     return factory()
 
 
-def _read(source: Any) -> Participant:
+def _read(source: Any, taken: Collection[str]) -> Participant:
     if isinstance(source, Executor):
         return Participant(source.id, source, None)
     if find_graph(source) is not None:
@@ -112,14 +119,13 @@ def _read(source: Any) -> Participant:
     agent = None if isinstance(source, (str, type)) else adapt_agent(source)
     if agent is None or not is_agent(agent):
         raise TypeError(f"A participant is an agent (something with run() and a name) or an Executor, got {source!r}.")
-    return Participant(agent_name(agent), source, agent)
+    return Participant(agent_name(source if is_agent(source) else agent, taken), source, agent)
 
 
 def _name_of(thing: Any) -> str | None:
-    try:
-        return thing.id if isinstance(thing, Executor) else agent_name(thing)
-    except ValueError:
-        return None
+    if isinstance(thing, Executor):
+        return thing.id
+    return agent_name(thing) if has_name(thing) else None
 
 
 class Designation(TypedDict):
@@ -337,9 +343,7 @@ class ReviewedTeamBuilder(TeamBuilder):
         """Request a review of each answer of these agents, or of all, before the workflow uses it."""
         if isinstance(agents, str):
             raise TypeError(f"agents= is a list, got {agents!r}.")
-        if agents is not None and not agents:
-            raise ValueError("with_request_info(agents=[]) selects no agent. Leave it out to select all.")
-        self._reviewed = None if agents is None else list(agents)
+        self._reviewed = list(agents) if agents else None
         return self
 
     def _executors(self, team: Sequence[Participant], **options: Any) -> dict[str, Executor]:

@@ -6,10 +6,11 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, Self, TypeAlias
 
-from perdure.agents.base import adapt_agent
+from perdure.agents.base import adapt_agent, agent_name
 from perdure.agents.executor import AgentExecutor
 from perdure.checkpoints.migration.migrations import AnyMigration
 from perdure.clock import Clock
@@ -166,7 +167,8 @@ class WorkflowBuilder:
         agent = thing if isinstance(thing, Executor) or is_agent(thing) else adapt_agent(thing)
         if agent is not thing:  # an agent of another framework, which may have no `run`
             return self._remember(thing, self._add(agent))
-        node = node_of(thing, AgentExecutor)
+        agent_id = agent_name(thing, self._nodes) if is_agent(thing) else None
+        node = node_of(thing, partial(AgentExecutor, id=agent_id))
         executor_id = node.executor.id
         if executor_id in self._nodes:
             raise DuplicateExecutorId(executor_id)

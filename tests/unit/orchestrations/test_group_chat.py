@@ -229,14 +229,26 @@ async def test_an_executor_may_take_part() -> None:
     assert (await conversation(storage))[:5] == ["Talk.", "One.", "Talk.|One.", "Two.", "Talk.|One.|Two."]
 
 
-def test_executor_without_the_needed_handlers_is_rejected() -> None:
-    class Deaf(Executor):
-        @handler
-        async def speak(self, asked: GroupChatRequestMessage, ctx: WorkflowContext[GroupChatResponseMessage]) -> None:
-            await ctx.send_message(GroupChatResponseMessage(Message("assistant", "What?")))
+class Deaf(Executor):
+    @handler
+    async def speak(self, asked: GroupChatRequestMessage, ctx: WorkflowContext[GroupChatResponseMessage]) -> None:
+        await ctx.send_message(GroupChatResponseMessage(Message("assistant", "What?")))
 
-    with pytest.raises(TypeError, match="'deaf' has no handler for GroupChatParticipantMessage"):
-        chat(participants=[Deaf("deaf")])
+
+async def test_executor_that_reads_no_messages_takes_part_without_them() -> None:
+    result = await chat(participants=[Deaf("deaf")], intermediate_output_from=None, max_rounds=1).run("Talk.")
+    assert [event.data for event in result if event.type == "warning"] == []
+    assert texts(result.get_outputs()) == ["The group chat has reached the maximum number of rounds."]
+
+
+def test_executor_that_cannot_be_asked_is_rejected() -> None:
+    class Mute(Executor):
+        @handler
+        async def read(self, new: GroupChatParticipantMessage, ctx: WorkflowContext) -> None:
+            pass
+
+    with pytest.raises(TypeError, match="'mute' has no handler for GroupChatRequestMessage"):
+        chat(participants=[Mute("mute")])
 
 
 async def test_participants_may_be_made_by_factories_for_each_workflow() -> None:

@@ -18,7 +18,7 @@ from perdure.orchestrations.group_chat import OrchestrationState
 from perdure.orchestrations.group_chat_builder import AgentBasedGroupChatOrchestrator, GroupChatBuilder
 from perdure.testing.scripted import ScriptedAgent
 
-LEADER = GroupChatBuilder.DEFAULT_ORCHESTRATOR_ID
+LEADER = "chair"
 
 
 def next_is(name: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ async def test_leader_may_answer_in_text_without_structured_output() -> None:
 
 async def test_leader_may_end_the_chat_without_a_message() -> None:
     result = await led([{"terminate": True, "reason": ""}]).run("Talk.")
-    assert texts(result.get_outputs()) == ["The group chat was ended by its orchestrator."]
+    assert texts(result.get_outputs()) == ["The conversation has been terminated by the agent."]
 
 
 async def test_leader_receives_only_new_messages_and_the_participants() -> None:

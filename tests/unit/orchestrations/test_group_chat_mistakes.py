@@ -53,10 +53,10 @@ async def test_condition_that_raises_leaves_the_thread_resumable() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"selection_func": None}, "got 0 of them"),
+        ({"selection_func": None}, "got none"),
         ({"orchestrator_agent": ScriptedAgent("led", [])}, "got 2 of them"),
         ({"selection_func": "ann"}, "a function of the GroupChatState, got 'ann'"),
-        ({"participants": None}, "a list of agents and executors, got None"),
+        ({"participants": None}, "either participants= or participant_factories="),
         ({"participants": []}, "at least a participant"),
         ({"max_rounds": 0}, "at least 1, or None, got 0"),
         ({"max_rounds": "many"}, "at least 1, or None, got 'many'"),
@@ -77,7 +77,7 @@ def test_invalid_options_are_rejected(options: dict[str, Any], complaint: str) -
 
 
 def test_participants_and_factories_together_are_rejected() -> None:
-    with pytest.raises(ValueError, match="not both"):
+    with pytest.raises(ValueError, match="either participants= or participant_factories="):
         GroupChatBuilder(participants=trio(), participant_factories=[trio], selection_func=in_turn)
 
 

@@ -72,7 +72,7 @@ async def test_custom_manager_leads_the_team_and_keeps_state_by_thread() -> None
     ]
     assert foreman.judged == 0, "what it keeps belongs to a thread"
     history = (await remembered(storage, "one")).context.chat_history
-    assert [message.text for message in history[:3]] == ["one", "I know this one.", "Everybody works on one"]
+    assert [message.text for message in history[:2]] == ["one", "Everybody works on one"], "its context is a copy"
 
 
 async def test_plan_is_not_made_again_after_its_review() -> None:
@@ -157,8 +157,6 @@ def an_agent() -> ScriptedAgent:
         ({"manager_factory": Foreman()}, TypeError, "manager_factory= expects a function"),
         ({"manager_factory": an_agent}, TypeError, "A manager is a MagenticManagerBase"),
         ({"manager_agent_factory": dict}, TypeError, "manager_agent_factory= expects an agent"),
-        ({"manager": Foreman(), "max_round_count": 5}, ValueError, "max_round_count applies to an agent"),
-        ({"manager": Foreman(), "final_answer_prompt": ""}, ValueError, "final_answer_prompt applies to an agent"),
         ({"manager_agent": an_agent(), "max_round_count": 0}, ValueError, "max_round_count is a number of at least 1"),
         ({"manager_agent": an_agent(), "max_reset_count": -1}, ValueError, "max_reset_count is a number of at least 0"),
         ({"manager_agent": an_agent(), "max_stall_count": 1.5}, ValueError, "max_stall_count is a number"),
@@ -175,6 +173,12 @@ def an_agent() -> ScriptedAgent:
 def test_invalid_options_are_rejected_at_build(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         MagenticBuilder(**{"participants": crew(), **options}).build()
+
+
+def test_options_of_an_agent_beside_a_manager_are_ignored_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    MagenticBuilder(participants=crew(), manager=Foreman(), max_round_count=5, final_answer_prompt="").build()
+    [record] = caplog.records
+    assert "ignores max_round_count, final_answer_prompt: a manager has its own" in record.message
 
 
 def test_a_participant_with_the_name_of_the_orchestrator_is_rejected() -> None:

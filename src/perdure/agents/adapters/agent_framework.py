@@ -104,12 +104,27 @@ STATE = "agent_framework"
 """The key of the session's state for the framework's own session, as a dict."""
 
 
+class EndOfTurn(agent_framework.FunctionMiddleware):  # type: ignore[misc]  # an untyped base
+    """Ends the turn after a call of one of these tools: the model gets no further request."""
+
+    def __init__(self, tools: frozenset[str]) -> None:
+        self._tools = tools
+
+    async def process(self, context: agent_framework.FunctionInvocationContext, call_next: Any) -> None:
+        await call_next()
+        if context.function.name in self._tools:
+            raise agent_framework.MiddlewareTermination(result=context.result)
+
+
 class FrameworkAgent(BaseAgent):
     """Converts messages and sessions for the agent, and its responses."""
 
     def __init__(self, agent: Any) -> None:
         super().__init__(agent_name(agent), description=getattr(agent, "description", None))
         self.agent = agent
+        self.resends_results = bool(getattr(agent, "require_per_service_call_history_persistence", False))
+        """Whether its next turn must begin with the results of a turn that EndOfTurn ended: it saves results with the
+        next request to the model only."""
 
     def run(
         self,
@@ -125,9 +140,13 @@ class FrameworkAgent(BaseAgent):
         options = {
             name: value for name, value in kwargs.items() if name in inspect.signature(self.agent.run).parameters
         }
-        more = [_as_their_tool(tool) for tool in tools]
+        more = list(tools)
         if more:
-            options["tools"] = more
+            options["tools"] = [_as_their_tool(tool) for tool in more]
+        ending = frozenset(tool.name for tool in more if getattr(tool, "ends_turn", False))
+        if ending and "middleware" in inspect.signature(self.agent.run).parameters:
+            options["middleware"] = [EndOfTurn(ending)]
+            options["options"] = {**options.get("options", {}), "allow_multiple_tool_calls": False}
         if response_format is not None:
             options["options"] = {**options.get("options", {}), "response_format": response_format}
         return self._stream(new, session, options) if stream else self._run(new, session, options)

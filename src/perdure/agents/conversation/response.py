@@ -302,3 +302,4 @@ def _candidates(text: str) -> Iterator[str]:
         start, end = text.find(opening), text.rfind(closing)
         if 0 <= start < end:
             yield text[start : end + 1]
+            yield text[text.rfind(f"\n{opening}") + 1 : end + 1]  # the last of several
