@@ -70,7 +70,7 @@ MEMBERS = {
     "Workflow": "edge_groups executors start_executor_id max_iterations name description id graph_signature "
     "graph_signature_hash status input_types output_types run to_dict to_json get_start_executor get_output_executors "
     "get_intermediate_executors get_executors_list is_terminal_executor is_intermediate_executor run_streaming "
-    "run_stream run_stream_from_checkpoint run_from_checkpoint as_agent",
+    "run_stream run_stream_from_checkpoint run_from_checkpoint as_agent cancel_pending_requests",
     "WorkflowRunResult": "get_outputs get_intermediate_outputs get_request_info_events get_final_state status_timeline",
     "ResponseStream": "get_final_response __aiter__ __await__",
     "Edge": "id source_id target_id condition condition_name has_condition should_route to_dict",
@@ -80,7 +80,7 @@ MEMBERS = {
     "Executor": "id type can_handle input_types output_types workflow_output_types is_request_response_capable "
     "is_request_supported to_dict on_checkpoint_save on_checkpoint_restore",
     "WorkflowContext": "send_message yield_output add_event request_info get_state set_state state request_id "
-    "source_executor_ids get_source_executor_id get_sent_messages get_yielded_outputs is_streaming",
+    "source_executor_ids get_source_executor_id get_sent_messages get_yielded_outputs is_streaming get_runtime_tools",
     "WorkflowEvent": "type data origin state details executor_id request_id source_executor_id request_type "
     "response_type iteration emit to_dict from_dict started status failed output intermediate warning error "
     "request_info superstep_started superstep_completed executor_invoked executor_completed executor_failed "

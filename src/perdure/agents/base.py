@@ -16,9 +16,7 @@ import msgspec
 from perdure.agents.conversation.message import AgentSession, Content, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate, add_usage
 from perdure.agents.recording import (
-    ApprovalResponse,
-    ask,
-    complete_answer,
+    ask_user,
     current_delivery,
     emit_replay,
     emit_update,
@@ -27,7 +25,6 @@ from perdure.agents.recording import (
     new_session_id,
     record_turn,
     record_whole_turn,
-    request_id_for,
 )
 from perdure.engine.run.stream import ResponseStream
 from perdure.errors import InvalidRun
@@ -209,7 +206,7 @@ def as_response(value: Any, agent_name: str) -> AgentResponse:
             created_at=_text(value, "created_at"),
             finish_reason=_text(value, "finish_reason"),
             usage_details=_counts(getattr(value, "usage_details", None)),
-            value=getattr(value, "value", None),
+            value=_value(value),
             additional_properties=_properties(value),
         )
     raise TypeError(
@@ -268,6 +265,14 @@ def as_content(value: Any) -> Content:
     return Content.from_dict(data)
 
 
+def _value(response: Any) -> Any:
+    """Its structured value. None if its text is not one: Agent Framework parses it when it is first read."""
+    try:
+        return getattr(response, "value", None)
+    except ValueError:
+        return None
+
+
 def _properties(value: Any) -> dict[str, Any] | None:
     field = getattr(value, "additional_properties", None)
     return dict(field) if isinstance(field, Mapping) and field else None
@@ -299,7 +304,7 @@ async def take_turn(
         requests = response.user_input_requests
         if not requests or current_delivery() is None:
             break
-        answers = await asyncio.gather(*map(_ask, requests))
+        answers = await asyncio.gather(*map(ask_user, requests))
         is_result = all(answer.type == "function_result" for answer in answers)
         answering = Message("tool" if is_result else "user", answers)
         has_memory = session is not None or getattr(agent, "keeps_conversation", False)
@@ -335,19 +340,6 @@ async def take_live_turn(
 
     with emit_updates_to(listen if context.is_streaming() else None):
         return await take_turn(agent, messages, session, **kwargs)
-
-
-async def _ask(request: Content) -> Content:
-    request_id = request_id_for(str(request.id or request.call_id))
-    if request.type == "function_approval_request":
-        return complete_answer(request, await ask(request, ApprovalResponse, request_id))
-    if request.type != "function_call":
-        answer: Content = await ask(request, Content, request_id)
-        return msgspec.structs.replace(answer, id=request.id)
-    result = await ask(request, Any, request_id)  # any: the result of the function
-    if isinstance(result, Content) and result.type == "function_result":
-        return msgspec.structs.replace(result, call_id=request.call_id)
-    return Content.from_function_result(str(request.call_id), result=result)
 
 
 async def _take_recorded_turn(

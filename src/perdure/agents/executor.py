@@ -78,7 +78,8 @@ class AgentExecutor(Executor):
 
     The agent's session is a part of the thread. `context_mode` selects the messages from the agent before it: the whole
     conversation (`"full"`), only the messages of that agent (`"last_agent"`), or the result of `context_filter`
-    (`"custom"`).
+    (`"custom"`). With `ensure_trailing_user_turn` the agent is asked to continue if the last message is an assistant's,
+    which some services reject; that message is not part of the conversation.
     """
 
     may_end_here = True
@@ -93,6 +94,7 @@ class AgentExecutor(Executor):
         id: str | None = None,
         context_mode: ContextMode | None = None,
         context_filter: ContextFilter | None = None,
+        ensure_trailing_user_turn: bool = False,
         **policy: Any,
     ) -> None:
         super().__init__(id or agent_name(agent), **policy)
@@ -106,6 +108,7 @@ class AgentExecutor(Executor):
         self._session = session
         self._mode: ContextMode = context_mode or "full"
         self._filter = context_filter
+        self._ends_with_user = ensure_trailing_user_turn
 
     def reset(self) -> None:
         """Does nothing: the conversation belongs to the thread. A new thread begins without messages."""
@@ -213,19 +216,28 @@ class AgentExecutor(Executor):
             if self._session is not None:
                 session = self._session.copy(session_id=session_id)
                 ctx.private["began"] = session.version
+        asked = [Message("user", CONTINUE)] if self._ends_with_user and _ends_with_assistant(messages) else []
         response = await take_live_turn(
-            self.agent, messages, session, is_output=self.streams_output, **run_arguments(ctx)
+            self.agent, [*messages, *asked], session, is_output=self.streams_output, **run_arguments(ctx)
         )
         ctx.private["session"] = session
         return response
 
 
+CONTINUE = "please continue."
+
+
+def _ends_with_assistant(messages: Sequence[Message]) -> bool:
+    return bool(messages) and messages[-1].role == "assistant"
+
+
 def run_arguments(ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
-    """The run's arguments for tools and model clients, as arguments of an agent's `run`."""
-    arguments = {
+    """The run's arguments for tools and model clients, and its tools, as arguments of an agent's `run`."""
+    arguments: dict[str, Any] = {
         "function_invocation_kwargs": dict(ctx.function_invocation_kwargs),
         "client_kwargs": dict(ctx.client_kwargs),
     }
+    arguments["tools"] = ctx.get_runtime_tools()
     return {name: value for name, value in arguments.items() if value}
 
 

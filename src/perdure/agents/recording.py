@@ -20,7 +20,7 @@ from perdure.clock import SystemClock, TimeLimitReached, run_with_timeout
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.lane import current_context
 from perdure.engine.delivery.replay import frame_of
-from perdure.errors import AgentFailed, TimedOut
+from perdure.errors import AgentFailed, RequestWithdrawn, TimedOut
 from perdure.graph.policy import STOP, RetryPolicy, Seconds, step_policy
 
 T = TypeVar("T")
@@ -238,10 +238,14 @@ async def ask(request: Content, response_type: Any, request_id: str) -> Any:
 
 
 async def ask_for_approval(request: Content, *, key: str) -> Content | None:
-    """The answer to a request for approval. None outside of a workflow, which cannot ask."""
+    """The answer to a request for approval; a cancelled one is rejected. None outside of a workflow, which cannot
+    ask."""
     if current_delivery() is None:
         return None
-    return complete_answer(request, await ask(request, ApprovalResponse, key))
+    try:
+        return complete_answer(request, await ask(request, ApprovalResponse, key))
+    except RequestWithdrawn:
+        return request.to_function_approval_response(False)
 
 
 def request_id_for(call_id: str) -> str:
@@ -292,3 +296,20 @@ class BadAnswerRetry:
 
         # A second step: a failed delivery discards its failed step, but not the first step.
         await record_call(fail_once, name=f"{self._agent_name}.bad_answer_failure", key=key)
+
+
+async def ask_user(request: Content) -> Content:
+    """The answer to an agent's request, as the agent reads it."""
+    request_id = request_id_for(str(request.id or request.call_id))
+    if request.type == "function_approval_request":
+        return await ask_for_approval(request, key=request_id) or request.to_function_approval_response(False)
+    if request.type != "function_call":
+        answer: Content = await ask(request, Content, request_id)
+        return msgspec.structs.replace(answer, id=request.id)
+    try:
+        result = await ask(request, Any, request_id)  # any: the result of the function
+    except RequestWithdrawn:
+        result = "Error: Tool call was cancelled."
+    if isinstance(result, Content) and result.type == "function_result":
+        return msgspec.structs.replace(result, call_id=request.call_id)
+    return Content.from_function_result(str(request.call_id), result=result)

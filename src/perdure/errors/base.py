@@ -269,14 +269,14 @@ class RequestExpired(RequestError):
 
 
 class RequestWithdrawn(RequestError):
-    """The answer came too late: its delivery continued without it."""
+    """The request was cancelled, or the answer came too late: its delivery continued without it."""
 
     def __init__(self, request_id: str, thread_id: str) -> None:
         self.request_id = request_id
         self.thread_id = thread_id
         super().__init__(
-            f"Request {request_id!r} of thread {thread_id!r} is no longer pending: the delivery that asked continued "
-            "without an answer, or ended. None of the given answers was accepted. Leave it out."
+            f"Request {request_id!r} of thread {thread_id!r} is no longer pending: it was cancelled, or the delivery "
+            "that asked continued or ended without an answer. None of the given answers was accepted. Leave it out."
         )
 
 

@@ -163,3 +163,7 @@ class WorkflowContext(Protocol[OutT, WOutT]):
     def client_kwargs(self) -> Mapping[str, Any]:
         """Arguments of this run for model clients; only this executor's, if they are set by executor."""
         ...
+
+    def get_runtime_tools(self) -> list[Any] | None:
+        """The tools of this run, `run(..., tools=...)`; None without."""
+        ...

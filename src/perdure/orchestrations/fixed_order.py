@@ -34,23 +34,32 @@ class SequentialBuilder(ReviewedTeamBuilder):
 
     Each participant gets the whole conversation, or with `chain_only_agent_responses` only the messages of the agent
     before it. The output is the AgentResponse of the last one. An executor gets an AgentExecutorResponse or, without a
-    handler for it, the conversation as `list[Message]`, which it may also send on.
+    handler for it, the conversation as `list[Message]`, which it may also send on. `ensure_trailing_user_turn` is that
+    of AgentExecutor.
     """
 
     KIND = "sequential"
 
     def __init__(
-        self, *, participants: Sequence[Any], chain_only_agent_responses: bool = False, **settings: Unpack[TeamSettings]
+        self,
+        *,
+        participants: Sequence[Any],
+        chain_only_agent_responses: bool = False,
+        ensure_trailing_user_turn: bool = False,
+        **settings: Unpack[TeamSettings],
     ) -> None:
         super().__init__(settings)
         self._team = read_participants(participants)
         last = self._team[-1].name
         self._designation = self._designate(self._team, default=[last])
-        self._context_mode = "last_agent" if chain_only_agent_responses else None
+        self._options = {
+            "context_mode": "last_agent" if chain_only_agent_responses else None,
+            "ensure_trailing_user_turn": ensure_trailing_user_turn,
+        }
 
     def build(self) -> Workflow:
         """Raises WorkflowValidationError or ValueError."""
-        executors = self._executors(self._team, context_mode=self._context_mode)
+        executors = self._executors(self._team, **self._options)
         start = InputConversation()
         longest = max(DEFAULT_MAX_ITERATIONS, 2 * len(executors) + 1)
         builder = self._workflow_builder(self._team, start, self._designation, max_iterations=longest)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self, TypeAlias, Unpack
 
-from perdure.agents.base import adapt_agent
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse, session_id_for
@@ -17,9 +14,7 @@ from perdure.errors import WorkflowRunnerException
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts
-from perdure.graph.graph import is_agent
 from perdure.graph.handlers import handler, response_handler
-from perdure.log import get_logger
 from perdure.names import check_options
 from perdure.orchestrations.group_chat import (
     GroupChatParticipantMessage,
@@ -40,12 +35,11 @@ from perdure.orchestrations.magentic import (
     MagenticTaskLedger,
     ManagerCalls,
 )
-from perdure.orchestrations.magentic_manager import ManagerOptions, StandardMagenticManager
+from perdure.orchestrations.magentic_manager import MANAGERS, ManagerOptions, choose_manager
 from perdure.orchestrations.participants import TeamBuilder, TeamSettings, UserInput, read_participants
 from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS
 from perdure.workflows.workflow import Workflow
 
-logger = get_logger(__name__)
 NO_DESCRIPTION = "(no description: the name says what they do)"
 
 
@@ -53,7 +47,7 @@ class MagenticAgentExecutor(AgentExecutor):
     """An agent of the team. A reset gives it a new session without earlier messages."""
 
     @handler
-    async def forget(self, signal: MagenticResetSignal, ctx: WorkflowContext) -> None:
+    async def handle_magentic_reset(self, signal: MagenticResetSignal, ctx: WorkflowContext) -> None:
         ctx.private.clear()
         # A new id too: services that store conversations by id must not find the old one.
         ctx.private["session"] = AgentSession(session_id=f"{session_id_for(ctx)}/{signal.reset_count}")
@@ -345,11 +339,8 @@ class MagenticBuilder(TeamBuilder):
         super().__init__(settings)
         self._team = read_participants(participants, must_have_names=True)
         self._enable_plan_review = enable_plan_review
-        given = (manager, manager_factory, manager_agent, manager_agent_factory)
-        managers = dict(zip(MANAGERS, given, strict=True))
-        manager_options["task_ledger"] = task_ledger
-        set_options = {name: option for name, option in manager_options.items() if option is not None}
-        self._make_manager = _choose_manager(managers, set_options)
+        managers = dict(zip(MANAGERS, (manager, manager_factory, manager_agent, manager_agent_factory), strict=True))
+        self._make_manager = choose_manager(managers, {**manager_options, "task_ledger": task_ledger})
 
     def with_plan_review(self, enable: bool = True) -> Self:
         """Request approval of each plan before the team works on it."""
@@ -370,37 +361,3 @@ class MagenticBuilder(TeamBuilder):
         for executor in executors.values():
             builder.add_edge(orchestrator, executor).add_edge(executor, orchestrator)
         return builder.build()
-
-
-MANAGERS = ("manager", "manager_factory", "manager_agent", "manager_agent_factory")
-
-
-def _choose_manager(managers: dict[str, Any], options: dict[str, Any]) -> Callable[[], MagenticManagerBase] | None:
-    """A function that makes a manager; None without one. Raises ValueError or TypeError for invalid arguments."""
-    named = [name for name, manager in managers.items() if manager is not None]
-    if not named:
-        return None
-    if len(named) > 1:
-        raise ValueError(f"Give exactly one of {', '.join(managers)}; {' and '.join(named)} was given.")
-    name, chosen = named[0], managers[named[0]]
-    if name in ("manager", "manager_factory") and options:
-        logger.warning("MagenticBuilder ignores %s: a %s has its own. Set it there.", ", ".join(options), name)
-    if name == "manager":
-        if not isinstance(chosen, MagenticManagerBase):
-            raise TypeError(f"manager= expects a MagenticManagerBase, got {chosen!r}. For an agent: manager_agent=.")
-        return partial(copy.copy, chosen)
-    if name.endswith("factory") and not callable(chosen):
-        raise TypeError(f"{name}= expects a function, got {chosen!r}.")
-    if name == "manager_factory":
-        return chosen  # type: ignore[no-any-return]  # the orchestrator checks its result
-    make_agent: Callable[[], Any] = chosen if name == "manager_agent_factory" else lambda: chosen
-
-    def make() -> MagenticManagerBase:
-        agent = adapt_agent(make_agent())
-        if not is_agent(agent):
-            raise TypeError(f"{name}= expects an agent (something with run() and a name), got {agent!r}.")
-        return StandardMagenticManager(agent, **options)
-
-    if name == "manager_agent":
-        make()  # reports invalid prompts or limits early
-    return make

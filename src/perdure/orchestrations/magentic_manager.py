@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from string import Formatter
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -13,6 +15,8 @@ from perdure.agents.executor import run_arguments
 from perdure.agents.recording import current_delivery, emit_updates_to, record_call
 from perdure.agents.tools import types_of
 from perdure.errors import WorkflowRunnerException
+from perdure.graph.graph import is_agent
+from perdure.log import get_logger
 from perdure.names import check_options
 from perdure.orchestrations.magentic import (
     MAGENTIC_MANAGER_NAME,
@@ -25,6 +29,7 @@ from perdure.orchestrations.magentic import (
 )
 
 T = TypeVar("T")
+logger = get_logger(__name__)
 RETRY_COUNT = 3
 
 ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT = """\
@@ -335,3 +340,38 @@ def _text(response: AgentResponse) -> Message:
     if message is None:
         raise UnusableAnswer("It has no text.")
     return message
+
+
+MANAGERS = ("manager", "manager_factory", "manager_agent", "manager_agent_factory")
+
+
+def choose_manager(managers: Mapping[str, Any], options: Mapping[str, Any]) -> Callable[[], MagenticManagerBase] | None:
+    """A function that makes a manager; None without one. Raises ValueError or TypeError for invalid arguments."""
+    named = [name for name, manager in managers.items() if manager is not None]
+    set_options: dict[str, Any] = {name: option for name, option in options.items() if option is not None}
+    if not named:
+        return None
+    if len(named) > 1:
+        raise ValueError(f"Give exactly one of {', '.join(MANAGERS)}; {' and '.join(named)} was given.")
+    name, chosen = named[0], managers[named[0]]
+    if name in ("manager", "manager_factory") and set_options:
+        logger.warning("MagenticBuilder ignores %s: a %s has its own. Set it there.", ", ".join(set_options), name)
+    if name == "manager":
+        if not isinstance(chosen, MagenticManagerBase):
+            raise TypeError(f"manager= expects a MagenticManagerBase, got {chosen!r}. For an agent: manager_agent=.")
+        return partial(copy.copy, chosen)
+    if name.endswith("factory") and not callable(chosen):
+        raise TypeError(f"{name}= expects a function, got {chosen!r}.")
+    if name == "manager_factory":
+        return chosen  # type: ignore[no-any-return]  # the orchestrator checks its result
+    make_agent: Callable[[], Any] = chosen if name == "manager_agent_factory" else lambda: chosen
+
+    def make() -> MagenticManagerBase:
+        agent = adapt_agent(make_agent())
+        if not is_agent(agent):
+            raise TypeError(f"{name}= expects an agent (something with run() and a name), got {agent!r}.")
+        return StandardMagenticManager(agent, **set_options)
+
+    if name == "manager_agent":
+        make()  # reports invalid prompts or limits early
+    return make

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import msgspec
@@ -18,6 +19,7 @@ from perdure.engine.run.run import Run, View, WorkflowRunResult
 from perdure.engine.run.stream import ResponseStream
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.live_threads import LiveThreads
+from perdure.errors import InvalidRun
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.graph.edges import EdgeGroup, InternalEdgeGroup
 from perdure.graph.executor import Executor
@@ -94,6 +96,20 @@ class Workflow:
         if self._durability != "sync":
             options.setdefault("durability", self._durability)
         return Run(self._live, make_request(message, self._storage, options))
+
+    def cancel_pending_requests(
+        self, request_ids: Collection[str], **options: Unpack[RunOptions]
+    ) -> Coroutine[Any, Any, WorkflowRunResult]:
+        """Settle requests without answers, and move the thread forward; ids that are not pending are ignored.
+
+        An agent takes the cancellation of an approval as a rejection, and that of a call as its failure. A handler that
+        awaits the answer gets RequestWithdrawn. Raises InvalidRun for ids that are not texts. The options are those of
+        `run`.
+        """
+        if isinstance(request_ids, str) or not all(type(each) is str and each for each in request_ids):
+            raise InvalidRun(f"Pending workflow request IDs must be non-empty strings, in a list, got {request_ids!r}.")
+        request = make_request(None, self._storage, options)
+        return Run(self._live, replace(request, cancelled=frozenset(request_ids))).execute()
 
     def run_streaming(
         self, message: Any = None, **options: Unpack[RunOptions]

@@ -8,6 +8,7 @@ from typing import Any
 
 import agent_framework
 import msgspec
+import pydantic
 
 from perdure.agents.base import BaseAgent, agent_name, as_response, as_update, is_from
 from perdure.agents.conversation.message import AgentSession, Content, Message, as_messages
@@ -148,7 +149,7 @@ class FrameworkAgent(BaseAgent):
             options["middleware"] = [EndOfTurn(ending)]
             options["options"] = {**options.get("options", {}), "allow_multiple_tool_calls": False}
         if response_format is not None:
-            options["options"] = {**options.get("options", {}), "response_format": response_format}
+            options["options"] = {**options.get("options", {}), "response_format": _as_their_format(response_format)}
         return self._stream(new, session, options) if stream else self._run(new, session, options)
 
     async def _run(
@@ -217,6 +218,28 @@ def _save_session(session: AgentSession | None, own: Any) -> None:
         session.state[STATE] = own.to_dict()
         service_id = own.service_session_id
         session.service_session_id = service_id if isinstance(service_id, str) else None
+
+
+class _PlainModel(pydantic.BaseModel):
+    """A model whose value is a dict, which any checkpoint holds."""
+
+    model_config = pydantic.ConfigDict(
+        extra="forbid", json_schema_extra=lambda schema: schema.update(required=list(schema["properties"]))
+    )
+
+    @classmethod
+    def model_validate_json(cls, json_data: Any, **options: Any) -> Any:
+        return super().model_validate_json(json_data, **options).model_dump()
+
+
+def _as_their_format(kind: Any) -> Any:
+    """A Struct as a model of pydantic, because the framework's clients accept no other class."""
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return kind
+    fields: dict[str, Any] = {
+        field.name: (field.type, ... if field.required else field.default) for field in msgspec.structs.fields(kind)
+    }
+    return pydantic.create_model(kind.__name__, __base__=_PlainModel, __doc__=kind.__doc__, **fields)
 
 
 def _as_their_tool(value: Any) -> Any:

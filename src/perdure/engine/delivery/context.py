@@ -278,6 +278,10 @@ class DeliveryContext(msgspec.Struct, eq=False):
     def client_kwargs(self) -> Mapping[str, Any]:
         return self._arguments_named("client_kwargs")
 
+    def get_runtime_tools(self) -> list[Any] | None:
+        tools = self._lane.scope.tools
+        return tools if tools is None else list(tools) if isinstance(tools, (list, tuple)) else [tools]
+
     def _arguments_named(self, parameter: str) -> RunArguments:
         if parameter not in self._arguments:
             self._arguments[parameter] = self._lane.level.arguments(parameter, self.executor_id)

@@ -57,6 +57,8 @@ class RunScope:
     """The caller's own limit."""
     watch: Watch | None = None
     """Metrics and spans of the run; None without observers and tracing."""
+    tools: Any = None
+    """The run's tools for agents."""
     spans: RunSpans | None = field(init=False, default=None)
     codec: Codec | None = field(init=False, default=None)
     is_logged: bool = field(init=False, default=False)

@@ -19,7 +19,7 @@ from perdure.clock import cancel_and_wait
 from perdure.engine.delivery.recorder import Recorder, Work, is_context
 from perdure.engine.delivery.replay import Replay, StepCall, Waits
 from perdure.engine.thread.inputs import request_key
-from perdure.errors import RequestExpired, WorkflowRunnerException
+from perdure.errors import RequestExpired, RequestWithdrawn, WorkflowRunnerException
 from perdure.events import WorkflowEvent
 from perdure.graph.policy import FailurePolicy
 from perdure.isolation import is_immutable, isolate, same_structure
@@ -230,7 +230,7 @@ class StepSession:
         return numbered
 
     async def answer(self, call: StepCall, ask: Callable[[], None], request_id: str) -> Any:
-        """The answer to a request. Calls `ask` unless the request is settled. Raises RequestExpired."""
+        """The answer to a request. Calls `ask` unless it is settled. Raises RequestExpired or RequestWithdrawn."""
         await self._check()
         self._asked[request_id] += 1
         call = replace(call, key=request_key(request_id, self._asked[request_id]))
@@ -241,6 +241,8 @@ class StepSession:
                 await self.waits.wait_for_answer(request_id)
             assert settled is not None  # noqa: S101  # waiting for an answer ends in the suspension of the delivery
             await self._turn_of(settled)
+        if settled.kind == "expired" and settled.until is None:
+            raise RequestWithdrawn(request_id, self._lane.scope.thread.thread_id)
         if settled.kind == "expired":
             raise RequestExpired(request_id, self._lane.full_id, settled.until)
         return self.recorder.read(settled)[1]

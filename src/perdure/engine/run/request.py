@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, TypedDict, get_args
 
 from perdure.engine.thread.inputs import (
+    cancel_requests,
     check_answers,
     deliver_answers,
     pass_deadlines,
@@ -61,6 +62,8 @@ class RunOptions(TypedDict, total=False):
     """Keep `status` events in the result."""
     function_invocation_kwargs: Mapping[str, Any] | None
     client_kwargs: Mapping[str, Any] | None
+    tools: Any
+    """Tools for the agents, beside their own: one, or several. They are not stored: a resumed run needs them again."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,9 @@ class RunRequest:
     include_status_events: bool = False
     function_invocation_kwargs: Mapping[str, Any] | None = None
     client_kwargs: Mapping[str, Any] | None = None
+    tools: Any = None
+    cancelled: frozenset[str] = frozenset()
+    """Requests to cancel, by id."""
 
 
 def check_durability(durability: Any) -> None:
@@ -250,7 +256,7 @@ def enter(
             levels = every_level(standing)
             raise ThreadNotIdle(thread.thread_id, sum(len(level.mailbox) + len(level.suspended) for level in levels))
     is_unknown = standing.next_delivery_id == 1 and not thread.inbox
-    if request.responses is not None and request.thread_id is not None and is_unknown:
+    if (request.responses is not None or request.cancelled) and request.thread_id is not None and is_unknown:
         raise ThreadNotFound(request.thread_id)
     entry = _accept(graph, thread.thread_id, position, request, now, is_resume=is_resume, inbox=thread.inbox)
     after = position if entry.position is None and has_passed else entry.position
@@ -269,9 +275,12 @@ def _accept(
     is_resume: bool,
     inbox: Mapping[str, Any],
 ) -> Entry:
-    if request.responses is not None:
-        answers = check_answers(graph, thread_id, position, request.responses)
-        after = deliver_answers(position, answers, now(), answered_by=request.answered_by)
+    if request.responses is not None or request.cancelled:
+        if request.responses is None:
+            after = cancel_requests(position, request.cancelled, now())
+        else:
+            answers = check_answers(graph, thread_id, position, request.responses)
+            after = deliver_answers(position, answers, now(), answered_by=request.answered_by)
         after.outputs = []
         after.since_input = 0
         return Entry(_with_arguments(graph, after, request), _mark_replayed(after.requests.values()))

@@ -292,6 +292,7 @@ class Run:
             storage=request.storage,
             max_iterations=request.max_iterations,
             watch=self._watch,
+            tools=request.tools,
         )
 
     def interrupt(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -153,6 +153,21 @@ def _settle(
         return replace(changed, asked=changed.asked - {request_id}, since_input=0)
 
     return change_asking_level(after, request, change_child) or change(after, request)
+
+
+def cancel_requests(position: Position, request_ids: Iterable[str], now: datetime) -> Position:
+    """A position without these requests; ids that are not pending are ignored. A delivery that awaits an answer gets
+    RequestWithdrawn."""
+    after = position.successor()
+    for request in [after.requests[request_id] for request_id in request_ids if request_id in after.requests]:
+        request_id = str(request.request_id)
+        record = Record("expired", request_key(request_id), "request")
+        after = _settle(after, request, Answer(now, is_withdrawn=True), _waking(request_id, record))
+    return after
+
+
+def _waking(request_id: str, record: Record) -> Callable[[Position, WorkflowEvent], Position]:
+    return lambda level, asked: _wake(level, request_id, record) or level
 
 
 def request_key(request_id: str, occurrence: int = 1) -> str:

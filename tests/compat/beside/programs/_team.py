@@ -87,7 +87,11 @@ class ScriptedClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], Bas
             return ResponseStream(updates(), finalizer=ChatResponse.from_updates)
 
         async def whole() -> ChatResponse:
-            return ChatResponse(messages=[Message("assistant", contents)], response_id=f"response-{number}")
+            return ChatResponse(
+                messages=[Message("assistant", contents)],
+                response_id=f"response-{number}",
+                response_format=options.get("response_format"),
+            )
 
         return whole()
 

@@ -27,7 +27,7 @@ async def in_turn_async(state: GroupChatState) -> str:
 
 class Speaker(Executor):
     @handler
-    async def hear(self, message: GroupChatParticipantMessage, ctx: WorkflowContext[Any]) -> None:
+    async def read(self, message: GroupChatParticipantMessage, ctx: WorkflowContext[Any]) -> None:
         pass
 
     @handler
@@ -59,7 +59,8 @@ async def main() -> Any:
 
     result = await GroupChatBuilder(participants=team(), selection_func=watch, max_rounds=2).build().run("count")
     states[:] = [
-        [index, {name: text for name, text in people.items() if name == "ann"}, told] for index, people, told in states
+        [index, {name: text for name, text in people.items() if name == "ann"}, texts]
+        for index, people, texts in states
     ]
     results["states"] = described(result), states
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from _team import Scripted, chat_agent, described
-from flows import GroupChatBuilder
+from flows import GroupChatBuilder, InMemoryCheckpointStorage
 
 
 def decision(next_speaker: str | None = None, final_message: str | None = None) -> str:
@@ -22,8 +22,13 @@ async def main() -> Any:
     chair = chat_agent("chair", decision("bob"), decision("ann"), decision(final_message="done"))
     workflow = GroupChatBuilder(participants=team(), orchestrator_agent=chair, intermediate_output_from="all").build()
     results["led"] = described(await workflow.run("count"))
+    results["format"] = sorted(chair.client.options[0]["response_format"].model_json_schema()["required"])
     results["executors"] = sorted(workflow.executors), workflow.get_start_executor().id
     results["requests"] = [len(request) for request in chair.client.requests]
+    chair = chat_agent("chair", decision("bob"), decision(final_message="done"))
+    builder = GroupChatBuilder(participants=team(), orchestrator_agent=chair)
+    workflow = builder.with_checkpointing(InMemoryCheckpointStorage()).build()
+    results["saved"] = described(await workflow.run("count"))
     chair = chat_agent("chair", decision("bob"), decision())
     workflow = GroupChatBuilder(participants=team(), orchestrator_agent=chair).build()
     results["no final message"] = described(await workflow.run("count"))

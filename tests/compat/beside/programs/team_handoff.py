@@ -59,7 +59,7 @@ async def main() -> Any:
     results["autonomous"] = described(await workflow.run("I want my money back.")), requests_of(triage, refunds)
     triage, refunds = two("Let me see.", "Well.", "Done.")
     builder = HandoffBuilder(
-        participants=[triage, refunds], termination_condition=lambda told: "Done." in told[-1].text
+        participants=[triage, refunds], termination_condition=lambda conversation: "Done." in conversation[-1].text
     )
     workflow = builder.with_start_agent(triage).with_autonomous_mode(prompts={"refunds": "Go on."}).build()
     results["prompted"] = described(await workflow.run("I want my money back.")), requests_of(triage, refunds)

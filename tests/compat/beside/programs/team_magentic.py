@@ -78,8 +78,8 @@ class Manager(MagenticManagerBase):
 class Asked(Executor):
     @handler
     async def work(self, request: GroupChatRequestMessage, ctx: WorkflowContext[GroupChatResponseMessage]) -> None:
-        told = f"did: {request.additional_instruction}"
-        await ctx.send_message(GroupChatResponseMessage(Message("assistant", [told], author_name=self.id)))
+        fields = f"did: {request.additional_instruction}"
+        await ctx.send_message(GroupChatResponseMessage(Message("assistant", [fields], author_name=self.id)))
 
 
 def team() -> list[Scripted]:
@@ -124,7 +124,7 @@ async def main() -> Any:
     workflow = MagenticBuilder(participants=team(), manager=manager, enable_plan_review=True).build()
     result = await workflow.run("Count!")
     [request] = result.get_request_info_events()
-    told = [
+    fields = [
         type(request.data).__name__,
         request.source_executor_id,
         request.response_type.__name__,
@@ -132,7 +132,7 @@ async def main() -> Any:
         request.data.current_progress,
         request.data.is_stalled,
     ]
-    results["review"] = told, described(result)
+    results["review"] = fields, described(result)
     result = await workflow.run(responses={request.request_id: request.data.revise("Better, please.")})
     results["revised"] = described(result), manager.calls[-1]
     [request] = result.get_request_info_events()
