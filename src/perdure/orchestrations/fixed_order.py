@@ -15,7 +15,6 @@ from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts, is_async
 from perdure.graph.handlers import handler
 from perdure.orchestrations.participants import (
-    Designation,
     InputConversation,
     ReviewedTeamBuilder,
     TeamSettings,
@@ -50,8 +49,6 @@ class SequentialBuilder(ReviewedTeamBuilder):
     ) -> None:
         super().__init__(settings)
         self._team = read_participants(participants)
-        last = self._team[-1].name
-        self._designation = self._designate(self._team, default=[last])
         self._options = {
             "context_mode": "last_agent" if chain_only_agent_responses else None,
             "ensure_trailing_user_turn": ensure_trailing_user_turn,
@@ -61,8 +58,9 @@ class SequentialBuilder(ReviewedTeamBuilder):
         """Raises WorkflowValidationError or ValueError."""
         executors = self._executors(self._team, **self._options)
         start = InputConversation()
+        designation = self._designate(self._team, default=[self._team[-1].name])
         longest = max(DEFAULT_MAX_ITERATIONS, 2 * len(executors) + 1)
-        builder = self._workflow_builder(self._team, start, self._designation, max_iterations=longest)
+        builder = self._workflow_builder(self._team, start, designation, max_iterations=longest)
         before: Executor = start
         for executor in executors.values():
             if _takes_only_a_conversation(executor, before):
@@ -99,20 +97,19 @@ class ConcurrentBuilder(ReviewedTeamBuilder):
     def __init__(self, *, participants: Sequence[Any], **settings: Unpack[TeamSettings]) -> None:
         super().__init__(settings)
         self._team = read_participants(participants, minimum=2)
-        self._designation = self._designate(self._team)
         self._aggregator: Executor | None = None
 
     def with_aggregator(self, aggregator: Executor | Callable[..., Any]) -> Self:
         """An executor for `list[AgentExecutorResponse]`, or a function of the results, and of the context if it has two
         parameters. The result of a function is the output, unless it is None."""
         if self._aggregator is not None:
-            raise ValueError(f"An aggregator is set already: {self._aggregator!r}.")
+            raise ValueError(f"with_aggregator() has already been called, with {self._aggregator!r}.")
         if isinstance(aggregator, Executor):
             self._aggregator = aggregator
         elif callable(aggregator):
             self._aggregator = CallbackAggregator(aggregator)
         else:
-            raise TypeError(f"An aggregator is an executor or a function, got {aggregator!r}.")
+            raise TypeError(f"aggregator must be an Executor or a callable, got {aggregator!r}.")
         return self
 
     def build(self) -> Workflow:
@@ -120,8 +117,7 @@ class ConcurrentBuilder(ReviewedTeamBuilder):
         executors = list(self._executors(self._team).values())
         dispatcher = Dispatcher(DISPATCHER_ID)
         aggregator = self._aggregator or ResponseAggregator(AGGREGATOR_ID)
-        outputs = [aggregator.id, *self._designation["output_from"]]
-        designation: Designation = {**self._designation, "output_from": outputs}
+        designation = self._designate(self._team, always=[aggregator.id])
         return (
             self._workflow_builder(self._team, dispatcher, designation)
             .add_fan_out_edges(dispatcher, executors)

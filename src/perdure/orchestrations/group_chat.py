@@ -158,6 +158,7 @@ class BaseGroupChatOrchestrator(Executor):
     TERMINATION_CONDITION_MET_MESSAGE: ClassVar[str] = "The group chat has reached its termination condition."
     MAX_ROUNDS_MET_MESSAGE: ClassVar[str] = "The group chat has reached the maximum number of rounds."
     TERMINATED_MESSAGE: ClassVar[str] = "The group chat was ended by its orchestrator."
+    CHOOSER: ClassVar[str] = "Orchestrator"
 
     def __init__(
         self,
@@ -284,7 +285,7 @@ class BaseGroupChatOrchestrator(Executor):
             return name
         near = did_you_mean(name, names) if isinstance(name, str) else ""
         raise InvalidSelection(
-            f"{self.name!r} selected {name!r} as the next speaker of the group chat, which is not a participant{near}. "
+            f"{self.CHOOSER} returned unknown participant {name!r} as the next speaker of {self.name!r}{near}. "
             f"Participants: {', '.join(names)}. Nothing of this round was written: correct it, and resume thread "
             f"{ctx.thread_id!r}."
         )
@@ -292,6 +293,8 @@ class BaseGroupChatOrchestrator(Executor):
 
 class GroupChatOrchestrator(BaseGroupChatOrchestrator):
     """Selects the next speaker by a function. The result of an async function is recorded."""
+
+    CHOOSER = "Selection function"
 
     def __init__(
         self,

@@ -141,7 +141,7 @@ async def _is_new(ctx: WorkflowContext[Any, Any], number: int) -> bool:
 
 
 MAX_SUPERSTEPS = 1_000_000
-_LEADERS = "A group chat is led by exactly one of orchestrator_agent=, orchestrator= and selection_func="
+_LEADERS = "Exactly one of orchestrator_agent, orchestrator, or selection_func"
 
 
 class GroupChatBuilder(ReviewedTeamBuilder):
@@ -170,16 +170,18 @@ class GroupChatBuilder(ReviewedTeamBuilder):
         **settings: Unpack[TeamSettings],
     ) -> None:
         super().__init__(settings)
-        if (participants is None) == (participant_factories is None):
-            raise ValueError("A group chat needs either participants= or participant_factories=.")
-        if participants is not None:
+        if participants is None and participant_factories is None:
+            raise ValueError("Either participants or participant_factories must be provided.")
+        if participant_factories is None:
             read_participants(participants, must_have_names=True)
+        elif participants is not None:
+            raise ValueError("Cannot provide both participants and participant_factories.")
         elif not participant_factories:
-            raise ValueError("participant_factories= cannot be empty.")
+            raise ValueError("participant_factories cannot be empty.")
         self._participants, self._factories = participants, participant_factories
         leaders = [leader for leader in (orchestrator_agent, orchestrator, selection_func) if leader is not None]
         if len(leaders) > 1:
-            raise ValueError(f"{_LEADERS}, got {len(leaders)} of them.")
+            raise ValueError(f"{_LEADERS} must be provided, got {len(leaders)} of them.")
         if selection_func is not None and not callable(selection_func):
             raise TypeError(f"selection_func is a function of the GroupChatState, got {selection_func!r}.")
         self._agent, self._orchestrator, self._selection_func = orchestrator_agent, orchestrator, selection_func
@@ -233,7 +235,7 @@ class GroupChatBuilder(ReviewedTeamBuilder):
             return AgentBasedGroupChatOrchestrator(agent, registry, **limits)
         own: Any = self._orchestrator
         if own is None:
-            raise ValueError(f"{_LEADERS}, got none.")
+            raise ValueError(f"No orchestrator has been configured. {_LEADERS} must be provided.")
         if isinstance(own, BaseGroupChatOrchestrator):
             own = own.fresh()  # the original may lead other teams
         elif callable(own):

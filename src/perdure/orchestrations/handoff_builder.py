@@ -75,7 +75,7 @@ class HandoffBuilder(TeamBuilder):
     def participants(self, participants: Sequence[Any]) -> Self:
         """The agents. Their `run` must accept `tools=`. Raises TypeError for other objects."""
         if self._team:
-            raise ValueError(f"The participants are set already: {', '.join(self._names())}.")
+            raise ValueError(f"participants have already been assigned: {', '.join(self._names())}.")
         team = read_participants(participants)
         for participant in team:
             _check_participant(participant)
@@ -92,11 +92,11 @@ class HandoffBuilder(TeamBuilder):
 
         `description` is the instruction for the source's model; the default is the target's description.
         """
-        source_name = self._name_of(source, "add_handoff")
+        source_name = self._name_of(source, "add_handoff source")
         if isinstance(targets, str) or not targets:
             raise ValueError(f"add_handoff({source_name!r}, ...) needs a list of target agents, got {targets!r}.")
         for item in targets:
-            target = self._name_of(item, "add_handoff")
+            target = self._name_of(item, "add_handoff targets")
             if target == source_name:
                 raise ValueError(f"{source_name!r} cannot hand off to itself. Leave it out of targets.")
             self._routes.setdefault(source_name, {})[target] = description
@@ -116,8 +116,6 @@ class HandoffBuilder(TeamBuilder):
     ) -> Self:
         """Let agents continue without the user: all, or the named ones. They get a prompt instead, for up to 50 turns
         or their own limit, and then ask. `prompts` and `turn_limits` are by name; 0 turns asks immediately."""
-        if agents is not None and not agents:
-            raise ValueError("with_autonomous_mode: agents= is empty. Leave it out to select all agents.")
         chosen = [self._name_of(agent, "with_autonomous_mode") for agent in agents or self._names()]
         prompts = {self._name_of(key, "prompts"): prompt for key, prompt in (prompts or {}).items()}
         limits = {self._name_of(key, "turn_limits"): limit for key, limit in (turn_limits or {}).items()}
@@ -183,7 +181,7 @@ class HandoffBuilder(TeamBuilder):
 
     def _names(self) -> list[str]:
         if not self._team:
-            raise ValueError("The team has no participants yet: set participants first.")
+            raise ValueError("No participants provided. Call .participants([...]) first.")
         return [participant.name for participant in self._team]
 
     def _name_of(self, wanted: Any, parameter: str) -> str:

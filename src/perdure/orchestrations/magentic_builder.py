@@ -19,7 +19,9 @@ from perdure.names import check_options
 from perdure.orchestrations.group_chat import (
     GroupChatParticipantMessage,
     GroupChatRequestMessage,
+    GroupChatRequestSentEvent,
     GroupChatResponseMessage,
+    GroupChatResponseReceivedEvent,
 )
 from perdure.orchestrations.magentic import (
     MAGENTIC_MANAGER_NAME,
@@ -210,6 +212,8 @@ class _MagenticTurn:
     async def take_reply(self, name: str, messages: Sequence[Message]) -> None:
         """Add the reply of the asked participant."""
         state = self._state
+        received = GroupChatResponseReceivedEvent(state.context.round_count, name)
+        await self._ctx.add_event(WorkflowEvent("group_chat", received))
         if state.is_done:
             return
         state.context.chat_history += _text_messages(name, messages)
@@ -241,6 +245,8 @@ class _MagenticTurn:
         if not isinstance(name, str) or name not in self._orchestrator.team:
             return await self._finish(f"The manager selected {name!r}, which is not on the team.")
         await self._orchestrator.team[name].ask(state.messages_not_seen_by(name), instruction, self._ctx)
+        sent = GroupChatRequestSentEvent(state.context.round_count, name)
+        await self._ctx.add_event(WorkflowEvent("group_chat", sent))
         state.context.chat_history.append(Message("assistant", instruction, MAGENTIC_MANAGER_NAME))
         return self._save()
 
@@ -339,7 +345,7 @@ class MagenticBuilder(TeamBuilder):
         super().__init__(settings)
         self._team = read_participants(participants, must_have_names=True)
         self._enable_plan_review = enable_plan_review
-        managers = dict(zip(MANAGERS, (manager, manager_factory, manager_agent, manager_agent_factory), strict=True))
+        managers = dict(zip(MANAGERS, (manager, manager_agent, manager_factory, manager_agent_factory), strict=True))
         self._make_manager = choose_manager(managers, {**manager_options, "task_ledger": task_ledger})
 
     def with_plan_review(self, enable: bool = True) -> Self:
@@ -350,7 +356,7 @@ class MagenticBuilder(TeamBuilder):
     def build(self) -> Workflow:
         """Raises WorkflowValidationError or ValueError."""
         if self._make_manager is None:
-            raise ValueError(f"Give exactly one of {', '.join(MANAGERS)}; none was given.")
+            raise ValueError(f"No manager configured. Pass one of {', '.join(MANAGERS)}.")
         executors = {participant.name: participant.executor(MagenticAgentExecutor) for participant in self._team}
         members = [member_of(executors[participant.name], participant.description) for participant in self._team]
         orchestrator = MagenticOrchestrator(self._make_manager, members, enable_plan_review=self._enable_plan_review)

@@ -342,7 +342,7 @@ def _text(response: AgentResponse) -> Message:
     return message
 
 
-MANAGERS = ("manager", "manager_factory", "manager_agent", "manager_agent_factory")
+MANAGERS = ("manager", "manager_agent", "manager_factory", "manager_agent_factory")
 
 
 def choose_manager(managers: Mapping[str, Any], options: Mapping[str, Any]) -> Callable[[], MagenticManagerBase] | None:
@@ -352,7 +352,7 @@ def choose_manager(managers: Mapping[str, Any], options: Mapping[str, Any]) -> C
     if not named:
         return None
     if len(named) > 1:
-        raise ValueError(f"Give exactly one of {', '.join(MANAGERS)}; {' and '.join(named)} was given.")
+        raise ValueError(f"Exactly one of {', '.join(MANAGERS)} must be provided, got {' and '.join(named)}.")
     name, chosen = named[0], managers[named[0]]
     if name in ("manager", "manager_factory") and set_options:
         logger.warning("MagenticBuilder ignores %s: a %s has its own. Set it there.", ", ".join(set_options), name)

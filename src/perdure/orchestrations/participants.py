@@ -64,19 +64,23 @@ def read_participants(
     """The team, from objects or from factories. Raises TypeError for an object that cannot take part, ValueError for
     too few or for one without a name where names are needed, and DuplicateExecutorId for a repeated name."""
     if participants is not None and factories is not None:
-        raise ValueError("Give participants= or participant_factories=, not both.")
+        raise ValueError("Cannot provide both participants and participant_factories.")
     if factories is not None:
         sources = [_call_factory(factory) for factory in _as_list("participant_factories", factories)]
     else:
         sources = _as_list("participants", participants)
     if len(sources) < minimum:
         needed = "a participant" if minimum == 1 else f"{minimum} participants"
-        raise ValueError(f"A team needs at least {needed}, got {len(sources)}.")
+        problem = "" if sources else "participants cannot be empty: "
+        raise ValueError(f"{problem}A team needs at least {needed}, got {len(sources)}.")
     team: dict[str, Participant] = {}
     for source in sources:
         participant = _read(source, team)
         if must_have_names and participant.agent is not None and not has_name(source):
-            raise ValueError(f"{source!r} needs a name: the next speaker is selected by name.")
+            raise ValueError(
+                "SupportsAgentRun participants must have a non-empty name, since the next speaker is selected by name: "
+                f"{source!r} has none."
+            )
         if participant.name in team:
             raise DuplicateExecutorId(participant.name)
         team[participant.name] = participant
@@ -94,9 +98,21 @@ def find_participant(team: Sequence[Participant], wanted: Any, parameter: str) -
         names = [member.name for member in team]
         near = did_you_mean(label, names) if isinstance(label, str) else ""
         raise ValueError(
-            f"{parameter} names {label!r}, which is not a participant{near}. Participants: {', '.join(names)}."
+            f"{_SUBJECTS.get(parameter, parameter)} {label!r} is not in the participants list{near}. Participants: "
+            f"{', '.join(names)}."
         )
     return match
+
+
+_SUBJECTS = {
+    "output_from": "Unknown output participant",
+    "intermediate_output_from": "Unknown intermediate participant",
+    "with_start_agent": "Start agent",
+    "add_handoff source": "Source agent",
+    "add_handoff targets": "Target agent",
+    "with_request_info": "with_request_info() names agents that are not agent participants:",
+}
+"""By parameter: what an error calls the participant."""
 
 
 def _as_list(parameter: str, value: Iterable[Any] | None) -> list[Any]:
@@ -149,11 +165,9 @@ def designate(
     `default` are the participants whose outputs count by default; `always` are executors that are not participants,
     such as an orchestrator. Raises ValueError for an unknown or repeated participant, or one in both lists.
     """
-    for selection in (output_from, intermediate_output_from):
-        if selection is not None and not selection:
-            raise ValueError("output_from and intermediate_output_from may be left out, but not be empty.")
-    if isinstance(output_from, str) and output_from != "all":
-        raise ValueError(f"output_from is a list of participants or 'all', got {output_from!r}.")
+    is_explicit = output_from is not None or intermediate_output_from is not None
+    if is_explicit and not (output_from or intermediate_output_from):
+        raise ValueError("output_from and intermediate_output_from cannot both be empty. Leave them out, or fill one.")
     outputs = _selected_names(team, output_from, "output_from")
     if intermediate_output_from == "all_other":
         intermediates = [name for name in _yielding_names(team) if name not in (outputs or ())]
@@ -163,21 +177,20 @@ def designate(
         outputs = [name for name in default if name not in intermediates]
     both = next((name for name in outputs if name in intermediates), None)
     if both is not None:
-        raise ValueError(f"{both!r} is in output_from and in intermediate_output_from; it can be only in one.")
+        raise ValueError(f"Participants cannot be both output and intermediate designated: {both!r} is in both lists.")
     return {"output_from": [*always, *outputs], "intermediate_output_from": intermediates}
 
 
 def _selected_names(team: Sequence[Participant], selection: Any, parameter: str) -> list[str] | None:
     if selection is None:
         return None
-    if isinstance(selection, str):
-        if selection != "all":
-            raise ValueError(f"{parameter} is a list of participants, 'all' or 'all_other', got {selection!r}.")
+    if selection == "all":
         return _yielding_names(team)
     names = [find_participant(team, wanted, parameter).name for wanted in selection]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"{parameter} names {twice!r} twice.")
+        kind = "output" if parameter == "output_from" else "intermediate"
+        raise ValueError(f"Duplicate {kind} participant {twice!r} in {parameter}.")
     return names
 
 
@@ -240,6 +253,12 @@ class TeamSettings(TypedDict, total=False):
     intermediate_output_from: IntermediateOutputFrom
 
 
+def _check_literal(parameter: str, selection: Any, *literals: str) -> None:
+    if isinstance(selection, str) and selection not in literals:
+        choices = " or ".join(map(repr, literals))
+        raise ValueError(f"Unsupported {parameter} literal {selection!r}: use {choices}, or a list of participants.")
+
+
 class TeamBuilder:
     """Base of the builders of orchestrations: the settings of the workflow, checked on creation."""
 
@@ -250,6 +269,8 @@ class TeamBuilder:
         check_options(type(self).__name__, settings, TeamSettings.__annotations__)
         check_identifier("name", settings.get("name"))
         self._settings: TeamSettings = {**settings, "allowed_types": tuple(settings.get("allowed_types", ()))}
+        _check_literal("output_from", settings.get("output_from"), "all")
+        _check_literal("intermediate_output_from", settings.get("intermediate_output_from"), "all", "all_other")
         if settings.get("checkpoint_storage") is not None:
             self.with_checkpointing(settings["checkpoint_storage"])
 
@@ -351,7 +372,7 @@ class ReviewedTeamBuilder(TeamBuilder):
         participant that is not an agent of the team."""
         reviewed = [member for member in team if member.agent is not None]
         if self._reviewed is not None:
-            reviewed = [find_participant(team, wanted, "with_request_info(agents=...)") for wanted in self._reviewed]
+            reviewed = [find_participant(team, wanted, "with_request_info") for wanted in self._reviewed]
         for member in reviewed:
             if member.agent is None:
                 raise ValueError(f"with_request_info names {member.name!r}, which is an executor. It can ask itself.")

@@ -29,7 +29,7 @@ async def test_unknown_speaker_raises_and_the_fixed_thread_resumes(wrong: Any, i
 
         return choose_later if is_async else choose
 
-    with pytest.raises(InvalidSelection, match=f"selected {wrong!r} .* which is not a participant.*resume thread 't'"):
+    with pytest.raises(InvalidSelection, match=f"returned unknown participant {wrong!r} .*resume thread 't'"):
         await chat(storage, log, selection_func=choosing(wrong)).run("Talk.", thread_id="t")
     await chat(storage, log, selection_func=choosing("cy")).run(thread_id="t")
     assert await conversation(storage) == ["Talk.", "ann 1.", "cy 1.", "cy 2.", "ann 2.", LONG_ENOUGH]
@@ -53,17 +53,17 @@ async def test_condition_that_raises_leaves_the_thread_resumable() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"selection_func": None}, "got none"),
+        ({"selection_func": None}, "No orchestrator has been configured"),
         ({"orchestrator_agent": ScriptedAgent("led", [])}, "got 2 of them"),
         ({"selection_func": "ann"}, "a function of the GroupChatState, got 'ann'"),
-        ({"participants": None}, "either participants= or participant_factories="),
+        ({"participants": None}, "Either participants or participant_factories must be provided"),
         ({"participants": []}, "at least a participant"),
         ({"max_rounds": 0}, "at least 1, or None, got 0"),
         ({"max_rounds": "many"}, "at least 1, or None, got 'many'"),
         ({"termination_condition": "later"}, "a function of the conversation, got 'later'"),
         ({"participants": [ScriptedAgent("a", []), ScriptedAgent("a", [])]}, "ID 'a'"),
         ({"participants": [ScriptedAgent(LEADER, [])]}, f"ID '{LEADER}'"),
-        ({"output_from": ["dora"]}, "output_from names 'dora'"),
+        ({"output_from": ["dora"]}, "Unknown output participant 'dora'"),
         ({"selection_func": None, "orchestrator": AsksTheShortest("")}, "belong to the orchestrator"),
         ({"selection_func": None, "orchestrator": "ann"}, "a BaseGroupChatOrchestrator, or a function"),
         ({"selection_func": None, "orchestrator": trio}, "a BaseGroupChatOrchestrator, or a function"),
@@ -77,7 +77,7 @@ def test_invalid_options_are_rejected(options: dict[str, Any], complaint: str) -
 
 
 def test_participants_and_factories_together_are_rejected() -> None:
-    with pytest.raises(ValueError, match="either participants= or participant_factories="):
+    with pytest.raises(ValueError, match="Cannot provide both participants and participant_factories"):
         GroupChatBuilder(participants=trio(), participant_factories=[trio], selection_func=in_turn)
 
 

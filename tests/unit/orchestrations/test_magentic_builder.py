@@ -150,8 +150,12 @@ def an_agent() -> ScriptedAgent:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, ValueError, "exactly one of manager, manager_factory, manager_agent, manager_agent_factory; none was"),
-        ({"manager": Foreman(), "manager_agent": an_agent()}, ValueError, "manager and manager_agent was given"),
+        ({}, ValueError, "No manager configured. Pass one of manager, manager_agent, manager_factory"),
+        (
+            {"manager": Foreman(), "manager_agent": an_agent()},
+            ValueError,
+            "must be provided, got manager and manager_agent",
+        ),
         ({"manager": an_agent()}, TypeError, "manager= expects a MagenticManagerBase"),
         ({"manager_agent": "gpt"}, TypeError, "manager_agent= expects an agent"),
         ({"manager_factory": Foreman()}, TypeError, "manager_factory= expects a function"),

@@ -191,7 +191,7 @@ def test_request_info_accepts_only_agents_of_the_team() -> None:
     def builder() -> SequentialBuilder:
         return SequentialBuilder(participants=[Plain("plain"), *duo()])
 
-    with pytest.raises(ValueError, match=r"names 'writers', which is not a participant \(did you mean 'writer'\?\)"):
+    with pytest.raises(ValueError, match=r"not agent participants: 'writers' is not .* \(did you mean 'writer'\?\)"):
         builder().with_request_info(agents=["writers"]).build()
     with pytest.raises(ValueError, match="names 'plain', which is an executor"):
         builder().with_request_info(agents=["plain"]).build()

@@ -166,8 +166,8 @@ def test_invalid_options_are_rejected() -> None:
         SequentialBuilder(participants=[ScriptedAgent("a", []), ScriptedAgent("a", [])])
     with pytest.raises(ValueError, match="at least a participant"):
         SequentialBuilder(participants=[])
-    with pytest.raises(ValueError, match="output_from names 'b', which is not a participant"):
-        SequentialBuilder(participants=[ScriptedAgent("a", [])], output_from=["b"])
+    with pytest.raises(ValueError, match="Unknown output participant 'b' is not in the participants list"):
+        SequentialBuilder(participants=[ScriptedAgent("a", [])], output_from=["b"]).build()
     with pytest.raises(InvalidRun, match="not a checkpoint storage"):
         SequentialBuilder(participants=[ScriptedAgent("a", [])], checkpoint_storage="here")
     with pytest.raises(InvalidRun, match="not a checkpoint storage"):
