@@ -218,7 +218,7 @@ class AgentExecutor(Executor):
                 ctx.private["began"] = session.version
         asked = [Message("user", CONTINUE)] if self._ends_with_user and _ends_with_assistant(messages) else []
         response = await take_live_turn(
-            self.agent, [*messages, *asked], session, is_output=self.streams_output, **run_arguments(ctx)
+            self.agent, [*messages, *asked], session, is_output=self.streams_output, **turn_arguments(ctx)
         )
         ctx.private["session"] = session
         return response
@@ -232,13 +232,18 @@ def _ends_with_assistant(messages: Sequence[Message]) -> bool:
 
 
 def run_arguments(ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
-    """The run's arguments for tools and model clients, and its tools, as arguments of an agent's `run`."""
-    arguments: dict[str, Any] = {
+    """The run's arguments for tools and model clients, as arguments of an agent's `run`."""
+    arguments = {
         "function_invocation_kwargs": dict(ctx.function_invocation_kwargs),
         "client_kwargs": dict(ctx.client_kwargs),
     }
-    arguments["tools"] = ctx.get_runtime_tools()
     return {name: value for name, value in arguments.items() if value}
+
+
+def turn_arguments(ctx: WorkflowContext[Any, Any], tools: Sequence[Any] = ()) -> dict[str, Any]:
+    """`run_arguments`, with these tools and those of the run."""
+    all_tools = [*tools, *(ctx.get_runtime_tools() or ())]
+    return {**run_arguments(ctx), **({"tools": all_tools} if all_tools else {})}
 
 
 def session_id_for(ctx: WorkflowContext[Any, Any]) -> str:

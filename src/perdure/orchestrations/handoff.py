@@ -11,7 +11,7 @@ import msgspec
 from perdure.agents.base import adapt_agent, agent_name, take_live_turn
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
-from perdure.agents.executor import run_arguments, session_id_for
+from perdure.agents.executor import session_id_for, turn_arguments
 from perdure.agents.tools import Tool, types_of
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
@@ -126,7 +126,7 @@ class HandoffAgentExecutor(Executor):
         session = ctx.private.get("session") or AgentSession(session_id=session_id_for(ctx))
         tools = [route.tool() for route in self._routes]
         messages = [*ctx.private.pop("unsent", ()), *turn.messages]
-        options = {"tools": tools, **run_arguments(ctx)}
+        options = turn_arguments(ctx, tools)
         response = await take_live_turn(self.agent, messages, session, is_output=self.streams_output, **options)
         target = self._target(response)
         if target is not None and getattr(self.agent, "resends_results", False):

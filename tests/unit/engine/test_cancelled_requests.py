@@ -108,6 +108,15 @@ async def test_executors_get_the_tools_of_the_run(options: Any, count: int) -> N
     assert (await workflow.run("so", **options)).get_outputs() == [count]
 
 
+async def test_agents_of_a_handoff_have_the_tools_of_the_run_too() -> None:
+    triage = ScriptedAgent("triage", [Call("weather", {"city": "Bern"}), Call("handoff_to_clerk")])
+    workflow = HandoffBuilder(participants=[triage, ScriptedAgent("clerk", ["Here."])]).build()
+    first, second = (await workflow.run("Bern?", tools=[weather])).get_outputs()
+    results = [result for message in first.messages for result in message.of_type("function_result")]
+    assert results[0].result == "sun in Bern"
+    assert second.text == "Here."
+
+
 async def test_agents_call_the_tools_of_the_run_and_only_of_it() -> None:
     guide = ScriptedAgent("guide", [Call("weather", {"city": "Bern"}), "It is sunny.", Call("weather", {}), "None."])
     workflow = WorkflowBuilder(start_executor=guide).build()

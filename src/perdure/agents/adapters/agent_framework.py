@@ -14,7 +14,7 @@ from perdure.agents.base import BaseAgent, agent_name, as_response, as_update, i
 from perdure.agents.conversation.message import AgentSession, Content, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.recording import edited_arguments
-from perdure.agents.tools import as_tool
+from perdure.agents.tools import Tool, as_tool
 
 CALL_TYPES = ("function_call", "function_result", "function_approval_request", "function_approval_response")
 
@@ -138,14 +138,13 @@ class FrameworkAgent(BaseAgent):
         **kwargs: Any,
     ) -> Any:
         new = as_messages(messages)
-        options = {
-            name: value for name, value in kwargs.items() if name in inspect.signature(self.agent.run).parameters
-        }
+        accepted = inspect.signature(self.agent.run).parameters
+        options = {name: value for name, value in kwargs.items() if name in accepted}
         more = list(tools)
-        if more:
+        if more and ("tools" in accepted or any(each.kind is each.VAR_KEYWORD for each in accepted.values())):
             options["tools"] = [_as_their_tool(tool) for tool in more]
         ending = frozenset(tool.name for tool in more if getattr(tool, "ends_turn", False))
-        if ending and "middleware" in inspect.signature(self.agent.run).parameters:
+        if ending and "middleware" in accepted:
             options["middleware"] = [EndOfTurn(ending)]
             options["options"] = {**options.get("options", {}), "allow_multiple_tool_calls": False}
         if response_format is not None:
@@ -243,8 +242,8 @@ def _as_their_format(kind: Any) -> Any:
 
 
 def _as_their_tool(value: Any) -> Any:
-    """A tool of the framework unchanged; our tool by its function."""
-    if isinstance(value, agent_framework.FunctionTool):
+    """A tool of the framework unchanged, such as one of an MCP server; our tool, or a function, by its function."""
+    if isinstance(value, agent_framework.FunctionTool) or not (isinstance(value, Tool) or callable(value)):
         return value
     tool = as_tool(value)
     approval = "always_require" if tool.approval is True else "never_require"
