@@ -123,6 +123,7 @@ class FrameworkAgent(BaseAgent):
     def __init__(self, agent: Any) -> None:
         super().__init__(agent_name(agent), description=getattr(agent, "description", None))
         self.agent = agent
+        self.tools = list(getattr(agent, "default_options", {}).get("tools") or ())
         self.resends_results = bool(getattr(agent, "require_per_service_call_history_persistence", False))
         """Whether its next turn must begin with the results of a turn that EndOfTurn ended: it saves results with the
         next request to the model only."""
