@@ -10,9 +10,9 @@ from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse, value_in
 from perdure.agents.executor import AgentExecutor, run_arguments, session_id_for
 from perdure.agents.tools import types_of
-from perdure.errors import InvalidSelection
+from perdure.errors import InvalidSelection, TypeCompatibilityError
 from perdure.graph.context import WorkflowContext
-from perdure.graph.executor import Executor, accepts
+from perdure.graph.executor import accepts
 from perdure.graph.graph import is_agent
 from perdure.orchestrations.group_chat import (
     ORCHESTRATOR_ID,
@@ -203,9 +203,10 @@ class GroupChatBuilder(ReviewedTeamBuilder):
         """Raises WorkflowValidationError or ValueError."""
         team = read_participants(self._participants, self._factories, must_have_names=True)
         executors = list(self._executors(team).values())
-        for executor in executors:
-            _check_handlers(executor)
         leader = self._leader(ParticipantRegistry(executors))
+        for executor in executors:
+            if not isinstance(executor, AgentExecutor) and not accepts(executor, GroupChatRequestMessage):
+                raise TypeCompatibilityError(leader.id, executor.id, [GroupChatRequestMessage], executor.input_types)
         is_bounded = leader.max_rounds is not None or leader.termination_condition is not None
         designation = self._designate(team, always=[leader.id])
         builder = self._workflow_builder(
@@ -246,14 +247,3 @@ class GroupChatBuilder(ReviewedTeamBuilder):
             raise ValueError(f"max_rounds and termination_condition belong to the orchestrator: pass them to {own!r}.")
         own.participant_registry = registry
         return own
-
-
-def _check_handlers(executor: Executor) -> None:
-    if isinstance(executor, AgentExecutor):
-        return
-    if not accepts(executor, GroupChatRequestMessage):
-        raise TypeError(
-            f"Executor {executor.id!r} has no handler for GroupChatRequestMessage. In a group chat this message asks "
-            "it to speak, and it answers with GroupChatResponseMessage. It gets the messages of others with "
-            "GroupChatParticipantMessage if it has a handler for that."
-        )

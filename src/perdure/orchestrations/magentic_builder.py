@@ -10,7 +10,7 @@ from perdure.agents.conversation.message import AgentSession, Message, as_messag
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse, session_id_for
 from perdure.agents.recording import current_delivery
-from perdure.errors import WorkflowRunnerException
+from perdure.errors import TypeCompatibilityError, WorkflowRunnerException
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts
@@ -77,13 +77,11 @@ class Member:
 
 
 def member_of(executor: Executor, description: str | None) -> Member:
-    """Raises TypeError for an executor without the handlers."""
+    """Raises TypeCompatibilityError for an executor without the handlers."""
     takes_requests = accepts(executor, AgentExecutorRequest)
     if not takes_requests and not accepts(executor, GroupChatRequestMessage):
-        raise TypeError(
-            f"Executor {executor.id!r} has no handler for AgentExecutorRequest, which a Magentic team sends, "
-            "nor for GroupChatRequestMessage in its place."
-        )
+        sent = [AgentExecutorRequest, GroupChatRequestMessage]
+        raise TypeCompatibilityError(ORCHESTRATOR_ID, executor.id, sent, executor.input_types)
     reads_messages = accepts(executor, GroupChatParticipantMessage)
     can_reset = accepts(executor, MagenticResetSignal)
     return Member(executor.id, description or NO_DESCRIPTION, takes_requests, reads_messages, can_reset)

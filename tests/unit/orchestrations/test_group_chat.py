@@ -25,6 +25,7 @@ from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     Message,
+    TypeCompatibilityError,
     Workflow,
     WorkflowContext,
     WorkflowRunState,
@@ -247,7 +248,7 @@ def test_executor_that_cannot_be_asked_is_rejected() -> None:
         async def read(self, new: GroupChatParticipantMessage, ctx: WorkflowContext) -> None:
             pass
 
-    with pytest.raises(TypeError, match="'mute' has no handler for GroupChatRequestMessage"):
+    with pytest.raises(TypeCompatibilityError, match="'mute': the first sends GroupChatRequestMessage"):
         chat(participants=[Mute("mute")])
 
 

@@ -20,7 +20,7 @@ from tests.unit.orchestrations.magentic_team import (
     warned,
 )
 
-from perdure import InMemoryCheckpointStorage, WorkflowRunState
+from perdure import InMemoryCheckpointStorage, TypeCompatibilityError, WorkflowRunState
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
@@ -296,7 +296,7 @@ class Deaf(Executor):
 
 
 def test_executor_without_the_needed_handler_is_rejected() -> None:
-    with pytest.raises(TypeError, match="Executor 'writer' has no handler for AgentExecutorRequest"):
+    with pytest.raises(TypeCompatibilityError, match="'writer': the first sends AgentExecutorRequest"):
         team(participants=[Deaf("writer")])
 
 
