@@ -74,7 +74,10 @@ def booking(folder: Path) -> Workflow:
 async def test_agent_takes_a_cancelled_approval_as_a_rejection(tmp_path: Path) -> None:
     [request] = (await booking(tmp_path).run("Book.", thread_id="t")).get_request_info_events()
     result = await booking(tmp_path).cancel_pending_requests([str(request.request_id)], thread_id="t")
-    assert result.get_outputs()[0].messages[-1].text == "Then not."
+    [response] = result.get_outputs()
+    assert response.messages[-1].text == "Then not."
+    [rejected] = [part for message in response.messages for part in message.of_type("function_result")]
+    assert "was not approved" in str(rejected.exception or rejected.result)
     assert result.get_final_state() is WorkflowRunState.IDLE
 
 
