@@ -185,7 +185,7 @@ class StandardMagenticManager(MagenticManagerBase):
     `progress_ledger_retry_count` times in all. Then an unknown speaker is passed to the orchestrator, which ends the
     task with an answer; other problems raise WorkflowRunnerException, and a resumed run asks again.
 
-    A `task_ledger` replaces the first plan.
+    A `task_ledger` replaces the first plan. The prompts are attributes with the names of the options.
     """
 
     def __init__(
@@ -198,7 +198,8 @@ class StandardMagenticManager(MagenticManagerBase):
     ) -> None:
         check_options(type(self).__name__, options, ManagerOptions.__annotations__)
         limits: dict[str, Any] = dict(options)
-        self._prompts = {name: choose_prompt(name, limits.pop(name, None)) for name in DEFAULTS}
+        for name in DEFAULTS:
+            setattr(self, name, choose_prompt(name, limits.pop(name, None)))
         super().__init__(**limits)
         if task_ledger is not None and not isinstance(task_ledger, MagenticTaskLedger):
             raise TypeError(f"task_ledger is a MagenticTaskLedger(facts, plan), got {task_ledger!r}.")
@@ -262,16 +263,17 @@ class StandardMagenticManager(MagenticManagerBase):
     def _plan_message(self, context: MagenticContext, ledger: MagenticTaskLedger) -> Message:
         """Facts and plan as a message for the team."""
         self.task_ledger = ledger
-        text = self._prompts["task_ledger_full_prompt"].format(
-            task=context.task,
-            team=_team(context),
-            facts=ledger.facts.text,
-            plan=ledger.plan.text,
+        facts, plan = ledger.facts.text, ledger.plan.text
+        text = self._fill_prompt(
+            "task_ledger_full_prompt", task=context.task, team=_team(context), facts=facts, plan=plan
         )
         return Message("assistant", text, MAGENTIC_MANAGER_NAME)
 
     def _prompt(self, name: str, **values: Any) -> Message:
-        return Message("user", self._prompts[name].format(**values))
+        return Message("user", self._fill_prompt(name, **values))
+
+    def _fill_prompt(self, name: str, **values: Any) -> str:
+        return str(getattr(self, name)).format(**values)
 
     async def _answer(
         self,

@@ -189,6 +189,8 @@ async def main() -> Any:
         .build()
         .run("Count!")
     )
+    manager = StandardMagenticManager(boss, final_answer_prompt="A {task}")
+    results["attributes"] = manager.final_answer_prompt, manager.max_stall_count, manager.progress_ledger_retry_count
     results["prompts"] = described(result), boss.client.requests
     manager = Manager(ledger("ann", "Count."))
     results["errors"] = [
