@@ -64,6 +64,22 @@ async def main() -> Any:
     workflow = builder.with_start_agent(triage).with_autonomous_mode(prompts={"refunds": "Go on."}).build()
     results["prompted"] = described(await workflow.run("I want my money back.")), requests_of(triage, refunds)
 
+    triage, refunds = (
+        chat_agent("triage", {"handoff_to_refunds": {}}, "Again."),
+        chat_agent("refunds", "Which?", {"handoff_to_triage": {}}),
+    )
+    workflow = HandoffBuilder(participants=[triage, refunds]).with_start_agent(triage).build()
+    streamed = [event async for event in workflow.run("I want my money back.", stream=True)]
+    [request] = [event for event in streamed if event.type == "request_info"]
+    answer = {request.request_id: HandoffAgentUserRequest.create_response("Order 5.")}
+    streamed += [event async for event in workflow.run(responses=answer, stream=True)]
+    results["streamed"] = [
+        [event.executor_id, type(event.data).__name__, [content.type for content in event.data.contents]]
+        for event in streamed
+        if event.type == "output"
+    ]
+    results["streamed requests"] = requests_of(triage, refunds)
+
     first = chat_agent("first", {"handoff_to_second": {}}, "first again")
     second = chat_agent("second", {"handoff_to_third": {}}, "second again")
     third = chat_agent("third", "third is here", {"handoff_to_first": {}})
