@@ -10,7 +10,8 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
-from perdure.agents.conversation.message import JsonStruct, Message, as_messages
+from perdure.agents.conversation.json_struct import JsonStruct
+from perdure.agents.conversation.message import Message, as_messages
 from perdure.agents.recording import record_call
 from perdure.errors import WorkflowRunnerException
 
@@ -19,21 +20,21 @@ MAGENTIC_MANAGER_NAME = "magentic_manager"
 """The author of the manager's messages to the team."""
 
 
-class MagenticTaskLedger(JsonStruct, frozen=True):
+class MagenticTaskLedger(JsonStruct):
     """The manager's facts about the task, and its plan."""
 
     facts: Message
     plan: Message
 
 
-class MagenticProgressLedgerItem(JsonStruct, frozen=True):
+class MagenticProgressLedgerItem(JsonStruct):
     """One judgement, with its reason."""
 
     reason: str
     answer: str | bool
 
 
-class MagenticProgressLedger(JsonStruct, frozen=True):
+class MagenticProgressLedger(JsonStruct):
     """The manager's judgement of the progress before each turn."""
 
     is_request_satisfied: MagenticProgressLedgerItem
