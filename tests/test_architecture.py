@@ -20,7 +20,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 FLOOR = {
     *("errors", "events", "isolation", "log", "names", "platform"),
-    *("observing", "records", "tree_reader", "valkey_client"),
+    *("observing", "records", "tree_reader", "twins", "valkey_client"),
 }
 """Open to all, and importing nothing but each other."""
 

@@ -9,8 +9,8 @@ import sys
 import perdure
 
 OPTIONAL = """
-    asyncpg click cryptography httpx jwt litestar opentelemetry prometheus_client pydantic pydantic_ai redis rich
-    sqlite3 uvicorn
+    agent_framework asyncpg click cryptography httpx jwt litestar opentelemetry prometheus_client pydantic pydantic_ai
+    redis rich sqlite3 uvicorn
     """.split()  # noqa: SIM905 (shorter than thirteen lines)
 
 

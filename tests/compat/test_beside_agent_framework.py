@@ -15,14 +15,19 @@ HERE = Path(__file__).parent / "beside"
 VERSIONS = ("1.13", "1.23")
 
 
-async def run_programs(side: str, version: str) -> dict[str, Any]:
-    """The result of each program, in a process where `agent_framework` is that version."""
+def environment_of(version: str) -> dict[str, str]:
+    """The environment of a process in which `agent_framework` is that version."""
     framework = Path(sys.prefix) / f"agent-framework-{version}"
     assert framework.is_dir(), f"`make setup` installs {framework}"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PERDURE"))}
+    return environment | {"PYTHONPATH": str(framework)}
+
+
+async def run_programs(side: str, version: str) -> dict[str, Any]:
+    """The result of each program, with that version of the framework."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(HERE / "run.py"), side, version),
-        env=environment | {"PYTHONPATH": str(framework)},
+        env=environment_of(version),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.agent_workflow.events import AgentWorkflowEvent
 from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.agent_workflow.execution.node import ApprovalDecision
-from perdure.agents.conversation.message import Content
+from perdure.agents.conversation.content import Content
 from perdure.agents.recording import ApprovalResponse, current_delivery, record_call
 from perdure.agents.tools import Tool, ToolContext
 from perdure.engine.delivery.context import DeliveryContext

@@ -11,7 +11,8 @@ import msgspec
 from perdure.agent_workflow.definition import ConversationConfig
 from perdure.agent_workflow.sessions import SessionEntry, SessionHead, SessionStore, messages_in
 from perdure.agent_workflow.state import SessionRef, delivery, to_plain
-from perdure.agents.conversation.message import AgentSession, Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import AgentSession, Message
 
 _OF_AGENT_FRAMEWORK = "agent_framework"
 """The key of a session's state under which the adapter stores the framework's own session."""

@@ -16,7 +16,8 @@ import msgspec
 
 from perdure import storages
 from perdure.agent_workflow.store import StateThreads
-from perdure.agents.conversation.message import Message, encode_value
+from perdure.agents.conversation.json_struct import encode_value
+from perdure.agents.conversation.message import Message
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.encode import declare_types
 from perdure.checkpoints.history.retention import LatestOnly

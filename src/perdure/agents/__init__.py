@@ -12,16 +12,11 @@ if TYPE_CHECKING:
         RecordingAgent as RecordingAgent,
         SupportsAgentRun as SupportsAgentRun,
     )
-    from perdure.agents.conversation.message import (
-        AgentSession as AgentSession,
-        Content as Content,
-        Message as Message,
-        UsageDetails as UsageDetails,
-    )
-    from perdure.agents.conversation.response import (
-        AgentResponse as AgentResponse,
-        AgentResponseUpdate as AgentResponseUpdate,
-    )
+    from perdure.agents.conversation.content import Content as Content
+    from perdure.agents.conversation.content_fields import UsageDetails as UsageDetails
+    from perdure.agents.conversation.message import AgentSession as AgentSession, Message as Message
+    from perdure.agents.conversation.response import AgentResponse as AgentResponse
+    from perdure.agents.conversation.update import AgentResponseUpdate as AgentResponseUpdate
     from perdure.agents.executor import (
         AgentExecutor as AgentExecutor,
         AgentExecutorRequest as AgentExecutorRequest,
@@ -36,8 +31,11 @@ if TYPE_CHECKING:
 _HOME = homes_of(
     {
         "perdure.agents.base": "BaseAgent RecordingAgent SupportsAgentRun",
-        "perdure.agents.conversation.message": "AgentSession Content Message UsageDetails",
-        "perdure.agents.conversation.response": "AgentResponse AgentResponseUpdate",
+        "perdure.agents.conversation.content": "Content",
+        "perdure.agents.conversation.content_fields": "UsageDetails",
+        "perdure.agents.conversation.message": "AgentSession Message",
+        "perdure.agents.conversation.response": "AgentResponse",
+        "perdure.agents.conversation.update": "AgentResponseUpdate",
         "perdure.agents.executor": "AgentExecutor AgentExecutorRequest AgentExecutorResponse",
         "perdure.agents.pydantic.agent": "Agent",
         "perdure.agents.recording": "ApprovalResponse record_call",

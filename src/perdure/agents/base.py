@@ -13,8 +13,10 @@ from uuid import UUID
 
 import msgspec
 
-from perdure.agents.conversation.message import AgentSession, Content, Message, as_messages
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate, add_usage
+from perdure.agents.conversation.content_fields import add_usage
+from perdure.agents.conversation.message import AgentSession, Message, as_messages, as_session, put_back
+from perdure.agents.conversation.response import AgentResponse, as_response
+from perdure.agents.conversation.update import AgentResponseUpdate, as_update
 from perdure.agents.recording import (
     ask_user,
     current_delivery,
@@ -52,17 +54,36 @@ class BaseAgent:
     """The types of its structured outputs: a checkpoint may hold them."""
     keeps_conversation: ClassVar[bool] = False
     """Whether it remembers earlier messages without a session."""
+    reads_session: bool = False
+    """Whether it gets the messages of its session itself: a conversation that comes back is not repeated to it."""
 
-    def __init__(self, name: str, *, id: str | None = None, description: str | None = None) -> None:
-        if not name:
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        id: str | None = None,
+        description: str | None = None,
+        context_providers: Sequence[Any] | None = None,
+        middleware: Sequence[Any] | None = None,
+        additional_properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        """The last three are for your `run`, as in Agent Framework. Without a name, the id is the name."""
+        if not (name or id):
             raise ValueError(f"An agent needs a name, got {name!r}. Checkpoints refer to the agent by its name.")
-        self.name = name
-        self.id = id or name
+        self.name = name or str(id)
+        self.id = id or self.name
         self.description = description
+        self.context_providers = list(context_providers or ())
+        self.middleware = list(middleware or ())
+        self.additional_properties = dict(additional_properties or {})
 
     def create_session(self, *, session_id: str | None = None) -> AgentSession:
         """A new conversation."""
         return AgentSession(session_id=session_id or new_session_id())
+
+    def get_session(self, service_session_id: Any, *, session_id: str | None = None) -> AgentSession:
+        """A conversation that the model's service stores under this id."""
+        return AgentSession(session_id=session_id or new_session_id(), service_session_id=service_session_id)
 
     def run(self, messages: Any = None, *, stream: bool = False, session: Any = None, **kwargs: Any) -> Any:
         """Returns an awaitable AgentResponse or, with `stream`, an async iterator of updates."""
@@ -102,7 +123,7 @@ class RecordingAgent(BaseAgent):
         """Take a turn. Inside of a workflow, recorded calls are not repeated."""
         new = as_messages(messages)
         if not stream:
-            return self._run(new, session, kwargs)
+            return self._run_in(session, new, kwargs)
 
         async def start(put: Any) -> AgentResponse:
             has_updates = False
@@ -113,12 +134,19 @@ class RecordingAgent(BaseAgent):
                 put(update)
 
             with emit_updates_to(listen):
-                response = await self._run(new, session, kwargs)
+                response = await self._run_in(session, new, kwargs)
             for update in () if has_updates else response.to_updates():  # a turn without updates of its own
                 put(update)
             return response
 
         return ResponseStream[AgentResponseUpdate, AgentResponse](start, lambda: False)
+
+    async def _run_in(self, session: Any, messages: list[Message], kwargs: dict[str, Any]) -> AgentResponse:
+        own = as_session(session)
+        response = await self._run(messages, own, kwargs)
+        if own is not None and own is not session:
+            put_back(own, session)
+        return response
 
     async def _run(
         self, messages: list[Message], session: AgentSession | None, kwargs: dict[str, Any]
@@ -191,114 +219,22 @@ def adapt_agent(agent: Any) -> Any:
     return agent
 
 
-def as_response(value: Any, agent_name: str) -> AgentResponse:
-    """The return value of an agent's `run` as a response. Raises TypeError for other values."""
-    if isinstance(value, AgentResponse):
-        return value
-    items = [value] if isinstance(value, (str, Message, Content)) else value
-    if isinstance(items, (list, tuple)) and items:
-        return AgentResponse(messages=tuple(as_agent_message(item, agent_name) for item in items))
-    messages = getattr(value, "messages", None)
-    if isinstance(messages, Sequence) and not isinstance(messages, str):
-        return AgentResponse(
-            messages=tuple(as_agent_message(message, agent_name) for message in messages),
-            response_id=_text(value, "response_id"),
-            created_at=_text(value, "created_at"),
-            finish_reason=_text(value, "finish_reason"),
-            usage_details=_counts(getattr(value, "usage_details", None)),
-            value=_value(value),
-            additional_properties=_properties(value),
-        )
-    raise TypeError(
-        f"Agent {agent_name!r} returned {value!r}. Expected an AgentResponse, a text, a Message, or an object with "
-        "`.messages`."
-    )
-
-
-def as_update(value: Any, agent_name: str) -> AgentResponseUpdate:
-    """An item of an agent's stream as an update."""
-    if isinstance(value, AgentResponseUpdate):
-        return value
-    if isinstance(value, str):
-        return AgentResponseUpdate(contents=(Content.from_text(value),), role="assistant", author_name=agent_name)
-    contents = getattr(value, "contents", None)
-    if contents is None:
-        raise TypeError(f"Agent {agent_name!r} streamed {value!r}. Expected an AgentResponseUpdate or a text.")
-    return AgentResponseUpdate(
-        contents=tuple(as_content(content) for content in contents),
-        role=_text(value, "role"),
-        author_name=_text(value, "author_name") or agent_name,
-        response_id=_text(value, "response_id"),
-        message_id=_text(value, "message_id"),
-        created_at=_text(value, "created_at"),
-        finish_reason=_text(value, "finish_reason"),
-        additional_properties=_properties(value),
-    )
-
-
-def as_agent_message(value: Any, agent_name: str) -> Message:
-    """A message of an agent, with its author."""
-    if isinstance(value, (str, Content)):
-        return Message("assistant", (as_content(value),), agent_name)
-    if isinstance(value, Message):
-        return value
-    role = getattr(value, "role", None)
-    contents = getattr(value, "contents", None)
-    if role is None or contents is None:
-        raise TypeError(f"Agent {agent_name!r} returned {value!r} as a message.")
-    converted = tuple(as_content(content) for content in contents)
-    role_name = str(getattr(role, "value", role))
-    author = _text(value, "author_name") or (agent_name if role_name == "assistant" else None)
-    return Message(role_name, converted, author, _text(value, "message_id"), _properties(value))
-
-
-def as_content(value: Any) -> Content:
-    """A content of another framework, by the names of its fields."""
-    if isinstance(value, Content):
-        return value
-    if isinstance(value, str):
-        return Content.from_text(value)
-    to_dict = getattr(value, "to_dict", None)
-    data = to_dict() if callable(to_dict) else value
-    if not isinstance(data, Mapping) or not isinstance(data.get("type"), str):
-        raise TypeError(f"Expected a Content, got {value!r}.")
-    return Content.from_dict(data)
-
-
-def _value(response: Any) -> Any:
-    """Its structured value. None if its text is not one: Agent Framework parses it when it is first read."""
-    try:
-        return getattr(response, "value", None)
-    except ValueError:
-        return None
-
-
-def _properties(value: Any) -> dict[str, Any] | None:
-    field = getattr(value, "additional_properties", None)
-    return dict(field) if isinstance(field, Mapping) and field else None
-
-
-def _text(value: Any, name: str) -> str | None:
-    field = getattr(value, name, None)
-    return None if field is None else str(getattr(field, "value", field))
-
-
-def _counts(value: Any) -> dict[str, int] | None:
-    if not isinstance(value, Mapping):
-        return None
-    return {str(name): count for name, count in value.items() if isinstance(count, int)} or None
-
-
 async def take_turn(
-    agent: Any, messages: Sequence[Message], session: AgentSession | None = None, **kwargs: Any
+    agent: Any,
+    messages: Sequence[Message],
+    session: AgentSession | None = None,
+    repeated: Sequence[Message] = (),
+    **kwargs: Any,
 ) -> AgentResponse:
-    """The response of an agent. Requests that it makes are answered during the turn. The session gets all messages."""
+    """The response of an agent. Requests that it makes are answered during the turn. The session gets all messages.
+    `repeated` are messages of the session that were sent again, before these."""
     agent = adapt_agent(agent)
     new = list(messages)
     recorded: list[Message] = []
     usage: dict[str, int] | None = None
     while True:
-        response = await _take_recorded_turn(agent, new, session, kwargs)
+        response = await _take_recorded_turn(agent, new, session, repeated, kwargs)
+        repeated = ()
         recorded += response.messages
         usage = response.usage_details if usage is None else add_usage(usage, response.usage_details)
         requests = response.user_input_requests
@@ -312,7 +248,7 @@ async def take_turn(
         recorded.append(answering)
     if len(recorded) == len(response.messages):
         return response
-    return msgspec.structs.replace(response, messages=tuple(recorded), usage_details=usage)
+    return msgspec.structs.replace(response, messages=recorded, usage_details=usage)
 
 
 async def take_live_turn(
@@ -343,20 +279,28 @@ async def take_live_turn(
 
 
 async def _take_recorded_turn(
-    agent: Any, messages: list[Message], session: AgentSession | None, kwargs: Any
+    agent: Any, messages: list[Message], session: AgentSession | None, repeated: Sequence[Message], kwargs: Any
 ) -> AgentResponse:
     if getattr(agent, "records_itself", False):
         response: AgentResponse = await agent.run(messages, session=session, **kwargs)
         return response
     name = agent_name(agent)
-    return await record_whole_turn(name, messages, session, lambda new, own: _run(agent, name, new, own, kwargs))
+
+    async def turn(new: list[Message], own: AgentSession | None) -> AgentResponse:
+        known = 0 if own is None else own.version - len(repeated)
+        may_ignore_session = not getattr(agent, "reads_session", False)
+        if own is not None and may_ignore_session and own.messages[known:] == list(repeated):
+            new, own.messages = [*repeated, *new], own.messages[:known]
+        return await _run(agent, name, new, own, kwargs)
+
+    return await record_whole_turn(name, messages, session, turn)
 
 
 async def _run(
     agent: Any, name: str, messages: list[Message], session: AgentSession | None, kwargs: Any
 ) -> AgentResponse:
     """An agent without a `session` parameter gets all earlier messages."""
-    takes = _parameters(agent)
+    takes = parameters_of(agent)
     options = {key: value for key, value in kwargs.items() if takes is None or key in takes}
     if takes is None or "session" in takes:
         options["session"] = session
@@ -383,7 +327,7 @@ async def _resolve(value: Any) -> Any:
     return await value if inspect.isawaitable(value) and not hasattr(value, "__aiter__") else value
 
 
-def _parameters(agent: Any) -> frozenset[str] | None:
+def parameters_of(agent: Any) -> frozenset[str] | None:
     """The parameter names of its `run`; None if it accepts any."""
     try:
         parameters = inspect.signature(agent.run).parameters.values()

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from perdure.agents.base import adapt_agent, agent_name, take_live_turn
-from perdure.agents.conversation.message import AgentSession, Message, as_messages
-from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.message import AgentSession, Message, as_messages, as_session
+from perdure.agents.conversation.response import AgentResponse, as_response
 from perdure.agents.recording import current_delivery
 from perdure.agents.tools import types_of
 from perdure.events import WorkflowEvent
@@ -56,6 +56,9 @@ class AgentExecutorRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     messages: list[Message]
     should_respond: bool = True
 
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "messages", as_messages(self.messages))
+
 
 class AgentExecutorResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     """The response of an agent with the whole conversation, for the next executor."""
@@ -64,12 +67,16 @@ class AgentExecutorResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     agent_response: AgentResponse
     full_conversation: list[Message] = []  # msgspec copies it
 
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "agent_response", as_response(self.agent_response, None))
+        msgspec.structs.force_setattr(self, "full_conversation", as_messages(self.full_conversation))
+
     def with_text(self, text: str) -> AgentExecutorResponse:
         """A copy with this text as the agent's response."""
         before = self.full_conversation[: len(self.full_conversation) - len(self.agent_response.messages)]
         authors = [message.author_name for message in self.agent_response.messages if message.author_name]
         message = Message("assistant", text, authors[-1] if authors else None)
-        response = msgspec.structs.replace(self.agent_response, messages=(message,), value=None)
+        response = msgspec.structs.replace(self.agent_response, messages=[message], value=None)
         return AgentExecutorResponse(self.executor_id, response, [*before, message])
 
 
@@ -105,7 +112,7 @@ class AgentExecutor(Executor):
         self.agent = agent
         self.description = getattr(agent, "description", None)
         self.value_types = types_of(adapt_agent(agent))
-        self._session = session
+        self._session = as_session(session)
         self._mode: ContextMode = context_mode or "full"
         self._filter = context_filter
         self._ends_with_user = ensure_trailing_user_turn
@@ -117,13 +124,16 @@ class AgentExecutor(Executor):
     async def run(
         self, request: AgentExecutorRequest, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
     ) -> None:
-        await self._respond_to(as_messages(request.messages), ctx, should_respond=request.should_respond)
+        if request.should_respond:
+            await self._respond_to(request.messages, ctx)
+        else:
+            ctx.private["cache"] = [*ctx.private.get("cache", []), *request.messages]
 
     @handler
     async def from_response(
         self, prior: AgentExecutorResponse, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
     ) -> None:
-        await self._respond_to(self._select_messages([prior], ctx), ctx)
+        await self._respond_to_agents([prior], ctx)
 
     @handler
     async def from_responses(
@@ -131,7 +141,7 @@ class AgentExecutor(Executor):
     ) -> None:
         """For a fan-in: the common beginning of the conversations counts once."""
         if priors:
-            await self._respond_to(self._select_messages(priors, ctx), ctx)
+            await self._respond_to_agents(priors, ctx)
         else:  # an empty list matches every list type: it came from outside
             text = f"Agent {self.id!r} got no message, so it did not run. Send a text or a Message."
             await ctx.add_event(WorkflowEvent("warning", text))
@@ -157,47 +167,54 @@ class AgentExecutor(Executor):
     ) -> None:
         await self._respond_to(as_messages(messages), ctx)
 
-    def _select_messages(
+    async def _respond_to_agents(
         self, priors: Sequence[AgentExecutorResponse], ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
-    ) -> list[Message]:
+    ) -> None:
+        conversation = merge_conversations([prior.full_conversation for prior in priors])
         if self._mode == "last_agent":
-            return [message for prior in priors for message in prior.agent_response.messages]
-        if self._filter is not None:
-            return as_messages(self._filter(merge_conversations([prior.full_conversation for prior in priors])))
-        known, seen = self.conversation(ctx), dict(ctx.private.get("seen", {}))
-        new = [messages_not_seen(prior.full_conversation, known, seen.get(prior.executor_id)) for prior in priors]
-        for prior in priors:
-            conversation = prior.full_conversation
-            seen[prior.executor_id] = [len(conversation), conversation[-1]] if conversation else None
-        ctx.private["seen"] = seen
-        return merge_conversations(new)
+            await self._respond_to([message for prior in priors for message in prior.agent_response.messages], ctx)
+        elif self._filter is not None:
+            await self._respond_to(as_messages(self._filter(conversation)), ctx)
+        else:
+            known, seen = self.conversation(ctx), dict(ctx.private.get("seen", {}))
+            new = [messages_not_seen(prior.full_conversation, known, seen.get(prior.executor_id)) for prior in priors]
+            for prior in priors:
+                its = prior.full_conversation
+                seen[prior.executor_id] = [len(its), its[-1]] if its else None
+            ctx.private["seen"] = seen
+            await self._respond_to(conversation, ctx, merge_conversations(new))
+
+    def _new(self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> list[Message]:
+        """The messages without the beginning that the agent knows: a coordinator may send the whole conversation."""
+        return messages_not_seen(messages, self.conversation(ctx), None) or list(messages)
 
     async def _respond_to(
         self,
         messages: Sequence[Message],
         ctx: WorkflowContext[AgentExecutorResponse, AgentResponse],
-        *,
-        should_respond: bool = True,
+        new: Sequence[Message] | None = None,
     ) -> None:
-        waiting = [*ctx.private.get("cache", []), *messages]
-        if not should_respond:
-            ctx.private["cache"] = waiting
-            return
+        """A turn with these messages, and what it adds to them for the next executor."""
+        cache = ctx.private.get("cache", [])
+        sent = [*cache, *messages]
+        waiting = self._new(sent, ctx) if new is None else [*self._new(cache, ctx), *new]
         before = self.conversation(ctx)
-        new, response = await self.converse(waiting, ctx)
+        repeated = sent[: len(sent) - len(waiting)] if sent[len(sent) - len(waiting) :] == waiting else []
+        added, response = await self.converse(waiting, ctx, repeated)
         ctx.private.pop("cache", None)
-        conversation = [*before, *new]
+        conversation = [*before, *added]
         ctx.private.pop("conversation", None)
         if self.conversation(ctx) != conversation:  # else the session has it
             ctx.private["conversation"] = conversation
         await ctx.yield_output(response)
-        await ctx.send_message(AgentExecutorResponse(self.id, response, conversation))
+        await ctx.send_message(AgentExecutorResponse(self.id, response, [*sent, *added[len(waiting) :]]))
 
     async def converse(
-        self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]
+        self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any], repeated: Sequence[Message] = ()
     ) -> tuple[list[Message], AgentResponse]:
-        """The messages from these on, including these, and the response that is sent on."""
-        response = await self.respond(messages, ctx)
+        """The messages from these on, including these, and the response that is sent on. `repeated` are earlier
+        messages of the conversation that were sent again."""
+        response = await self.respond(messages, ctx, repeated)
         return [*messages, *response.messages], response
 
     def conversation(self, ctx: WorkflowContext[Any, Any]) -> list[Message]:
@@ -207,7 +224,9 @@ class AgentExecutor(Executor):
         session = ctx.private.get("session")
         return [] if session is None else session.messages[ctx.private.get("began", 0) :]
 
-    async def respond(self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> AgentResponse:
+    async def respond(
+        self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any], repeated: Sequence[Message] = ()
+    ) -> AgentResponse:
         """One turn of the agent, in its session of this thread."""
         session = ctx.private.get("session")
         if session is None:
@@ -217,9 +236,8 @@ class AgentExecutor(Executor):
                 session = self._session.copy(session_id=session_id)
                 ctx.private["began"] = session.version
         asked = [Message("user", CONTINUE)] if self._ends_with_user and _ends_with_assistant(messages) else []
-        response = await take_live_turn(
-            self.agent, [*messages, *asked], session, is_output=self.streams_output, **turn_arguments(ctx)
-        )
+        options = {"repeated": repeated, "is_output": self.streams_output, **turn_arguments(ctx)}
+        response = await take_live_turn(self.agent, [*messages, *asked], session, **options)
         ctx.private["session"] = session
         return response
 

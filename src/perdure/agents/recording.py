@@ -14,26 +14,32 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from perdure.agents.conversation.message import AgentSession, Content, Message
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.json_struct import TwinType, is_own
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.clock import SystemClock, TimeLimitReached, run_with_timeout
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.lane import current_context
 from perdure.engine.delivery.replay import frame_of
 from perdure.errors import AgentFailed, RequestWithdrawn, TimedOut
 from perdure.graph.policy import STOP, RetryPolicy, Seconds, step_policy
+from perdure.twins import to_own
 
 T = TypeVar("T")
 
 
-class _ChecksInstances(type(msgspec.Struct)):  # type: ignore[misc]  # msgspec does not name its metaclass
+class _ChecksInstances(TwinType):
     """A Content is an instance if it approves or rejects, so that the engine rejects any other answer."""
 
+    checks_types = False
+
     def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, Content) and _problem(value) is None
+        return is_own(value, Content) and _problem(value) is None
 
 
-class ApprovalResponse(Content, frozen=True, forbid_unknown_fields=True, metaclass=_ChecksInstances):
+class ApprovalResponse(Content, forbid_unknown_fields=True, metaclass=_ChecksInstances):
     """The type of the answer: a `function_approval_response` from `request.approve()`, or as JSON `{"approved": true}`,
     with `reason` or other `arguments`."""
 
@@ -161,7 +167,7 @@ class RecordedTurn(msgspec.Struct, frozen=True, omit_defaults=True):
 
     response: AgentResponse
     state: dict[str, Any]
-    service_session_id: str | None = None
+    service_session_id: Any = None
 
 
 async def record_whole_turn(
@@ -307,7 +313,7 @@ async def ask_user(request: Content) -> Content:
         answer: Content = await ask(request, Content, request_id)
         return msgspec.structs.replace(answer, id=request.id)
     try:
-        result = await ask(request, Any, request_id)  # any: the result of the function
+        result = to_own(await ask(request, Any, request_id))  # any: the result of the function
     except RequestWithdrawn:
         result = "Error: Tool call was cancelled."
     if isinstance(result, Content) and result.type == "function_result":

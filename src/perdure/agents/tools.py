@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, get_args, overload
 
 import msgspec
 
-from perdure.agents.conversation.message import Content
+from perdure.agents.conversation.content import Content
 from perdure.agents.recording import ask_for_approval, current_delivery, emit_updates_to, record_call, request_id_for
 from perdure.engine.delivery.recorder import Work
 from perdure.graph.executor import is_async

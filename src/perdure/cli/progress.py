@@ -16,7 +16,7 @@ from perdure.agent_workflow import events
 from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.agent_workflow.execution.node import ApprovalDecision
 from perdure.agent_workflow.state import ExecutionState
-from perdure.agents.conversation.response import AgentResponseUpdate
+from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.cli.contents import output_tree, print_request, question_tree
 from perdure.cli.errors import Mistake
 from perdure.cli.options import StoreLocation

@@ -161,7 +161,7 @@ def field_coder(
     cls, names, _ = shape
     tag = stable_name(cls)
     getter = getter_of(names)
-    attributes = Attributes(cls, frozenset(names))
+    attributes = Attributes(cls, _not_stored(cls).union(names))
     omitted = {name: make() for name, make in shape.defaults.items()} if omits_defaults else {}
 
     def encode(value: Any, walk: Encoders, depth: int) -> Tree:
@@ -216,14 +216,21 @@ class _Probe(msgspec.Struct):
 FACTORY = type(_Probe.__struct_defaults__[0])
 
 
+def _not_stored(cls: type) -> frozenset[str]:
+    """Fields of a Struct of ours that are not data."""
+    return getattr(cls, "not_stored", frozenset()) if cls.__module__.startswith("perdure.") else frozenset()
+
+
 def struct_coder(cls: type[msgspec.Struct]) -> Coder:
+    """Fields that are not stored are None in a loaded value."""
     names = cls.__struct_fields__
     defaults: dict[str, Callable[[], Any]] = {}
     stored_defaults = cls.__struct_defaults__
     for name, default in zip(names[len(names) - len(stored_defaults) :], stored_defaults, strict=True):
         if default is not msgspec.NODEFAULT:
             defaults[name] = default.factory if isinstance(default, FACTORY) else constant(default)
-    shape = FieldShape(cls, names, defaults)
+    stored = tuple(name for name in names if name not in _not_stored(cls))
+    shape = FieldShape(cls, stored, defaults)
     # Only for our own classes: a user may change a default, which must not change stored values.
     omits = cls.__struct_config__.omit_defaults and cls.__module__.startswith("perdure.")
     return field_coder(shape, _struct_maker(cls), force_setattr, omits_defaults=omits)

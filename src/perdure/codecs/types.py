@@ -23,6 +23,7 @@ from perdure.codec import DeclaredTypes, declare
 from perdure.codecs.builtin_types import BUILTIN_TYPES
 from perdure.codecs.walk import Refusal
 from perdure.names import OWN_PACKAGE, main_module_name, stable_module, stable_name
+from perdure.twins import find_twin, load_twins
 
 Kind: TypeAlias = Literal["enum", "exception", "namedtuple", "subclass", "dataclass", "struct", "pydantic", "typeddict"]
 
@@ -123,10 +124,14 @@ def register_type(
 
 
 def find_registration(cls: type) -> Registered | None:
+    if cls not in _registered_classes:
+        find_twin(cls)  # registers the classes of its framework
     return _registered_classes.get(cls)
 
 
 def registered_name(name: str) -> Registered | None:
+    if name not in _registered_names:
+        load_twins(name)
     return _registered_names.get(name)
 
 

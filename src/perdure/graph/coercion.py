@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 import typing
 from collections import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,8 +16,9 @@ from typing import Any, NamedTuple, cast, get_args, get_origin
 
 import msgspec
 
-from perdure.graph.annotations import flatten_union, is_typed_dict, required_keys
+from perdure.graph.annotations import bare_of, flatten_union, is_typed_dict, required_keys
 from perdure.graph.matching import is_instance_of
+from perdure.twins import find_twin, has_twins
 
 
 def coerce(value: object, annotation: object) -> object:
@@ -30,11 +32,41 @@ def coerce(value: object, annotation: object) -> object:
     True, or anything to a str. A pydantic model converts its own fields by its own rules.
     """
     if is_instance_of(value, annotation):
-        return value
+        return in_family(value, annotation)
+    if (twin := find_twin(type(value))) is not None:
+        return coerce(twin.to_own(value), annotation)
     try:
         return _convert(value, annotation)
     except _Misfit as misfit:
         raise ValueError(str(misfit)) from misfit.__cause__
+
+
+def in_family(value: Any, annotation: Any) -> Any:
+    """A matching value, with its messages as the annotation has them: ours, or another framework's."""
+    if not has_twins() or value is None or type(value) is str:
+        return value
+    members = [member for member in flatten_union(bare_of(annotation)) if is_instance_of(value, member)]
+    if len(members) > 1:
+        members = [member for member in members if member is type(value)] or members[:1]
+    wanted = members[0] if members else Any
+    if isinstance(wanted, type) and (convert := _conversion(type(value), wanted)) is not None:
+        return convert(value)
+    args = get_args(wanted)
+    if args and type(value) in (list, tuple):
+        kinds = args if type(value) is tuple and Ellipsis not in args else args[:1] * len(value)
+        items = [in_family(item, kind) for item, kind in zip(value, kinds, strict=True)]
+        return type(value)(items) if any(map(operator.is_not, items, value)) else value
+    if len(args) == 2 and type(value) is dict:
+        parts = [in_family(item, args[1]) for item in value.values()]
+        return dict(zip(value, parts, strict=True)) if any(map(operator.is_not, parts, value.values())) else value
+    return value
+
+
+def _conversion(cls: type, wanted: type) -> Callable[[Any], Any] | None:
+    own, theirs = find_twin(cls), find_twin(wanted)
+    if own is None and theirs is not None and issubclass(cls, theirs.own):
+        return theirs.from_own
+    return own.to_own if own is not None and own.own is wanted else None
 
 
 class _Misfit(Exception):

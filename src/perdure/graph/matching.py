@@ -27,6 +27,7 @@ from perdure.graph.annotations import (
     required_keys,
     typed_dict_fields,
 )
+from perdure.twins import find_twin
 
 
 class Form(NamedTuple):
@@ -54,10 +55,21 @@ def _make_form(annotation: object) -> Form:
     if bare is Never or bare is NoReturn:
         return Form(Never)
     if isinstance(bare, type):
-        return Form(bare, None, _is_plain(bare))
+        kind = _own_class(bare)
+        return Form(kind, None, _is_plain(kind))
     origin = get_origin(bare)
-    kind = Union if origin in UNIONS else bare if origin is None else origin
+    kind = Union if origin in UNIONS else bare if origin is None else _own_class(origin)
     return Form(kind, get_args(bare), _is_plain(kind))
+
+
+def _own_class(cls: Any) -> Any:
+    """Our class, for one of another framework that stands for it."""
+    twin = find_twin(cls) if isinstance(cls, type) else None
+    return cls if twin is None else twin.own
+
+
+def _is_a(value: object, cls: type) -> bool:
+    return isinstance(value, cls) or issubclass(_own_class(type(value)), cls)
 
 
 _cached_form = functools.lru_cache(maxsize=512)(_make_form)
@@ -67,7 +79,8 @@ def _is_plain(cls: object) -> bool:
     if not isinstance(cls, type) or is_typed_dict(cls) or is_protocol(cls):
         return False
     # ABCMeta, and pydantic's metaclass on top of it, check only the class of a value; others may not.
-    return isinstance(cls, ABCMeta) or type(cls).__instancecheck__ is type.__instancecheck__
+    checks_types = isinstance(cls, ABCMeta) or getattr(type(cls), "checks_types", False)
+    return checks_types or type(cls).__instancecheck__ is type.__instancecheck__
 
 
 def is_instance_of(value: object, annotation: object) -> bool:
@@ -77,7 +90,7 @@ def is_instance_of(value: object, annotation: object) -> bool:
     fits `Iterable[X]` unseen, since looking would use it up.
     """
     if type(annotation) is type:
-        return annotation is object or isinstance(value, annotation)
+        return annotation is object or _is_a(value, annotation)
     kind, args, is_plain = form_of(annotation)
     if kind is Any or kind is Never:
         return kind is Any
@@ -85,7 +98,7 @@ def is_instance_of(value: object, annotation: object) -> bool:
         return any(is_instance_of(value, arg) for arg in args or ())
     if kind is Literal:
         return any(type(value) is type(arg) and value == arg for arg in args or ())
-    if not (isinstance(value, kind) if is_plain else _is_instance_of_class(value, kind)):
+    if not (_is_a(value, kind) if is_plain else _is_instance_of_class(value, kind)):
         return False
     if args is None:
         return True
@@ -109,8 +122,8 @@ def is_decided_by_type(value: object, annotation: object) -> bool | None:
         return None if None in answers else True in answers
     if not is_plain:
         return None
-    if not isinstance(value, kind) or args is None:
-        return isinstance(value, kind)
+    if not _is_a(value, kind) or args is None:
+        return _is_a(value, kind)
     if kind is type or (kind is tuple and Ellipsis not in args):
         return None
     is_generic = kind not in ELEMENT_WISE and kind not in PAIR_WISE  # matched by its class alone
@@ -299,7 +312,7 @@ def _rank(value: Any, annotation: object) -> _Rank:
         return min(_rank(value, member) for member in args or () if is_instance_of(value, member))
     if kind is Literal:
         return (0, 0, _LITERAL, ())
-    steps, depth = _place(type(value).__mro__, kind)
+    steps, depth = _place(_own_class(type(value)).__mro__, kind)
     if is_typed_dict(kind):
         return (steps, depth, _SHAPED, ((-len(typed_dict_fields(kind)),),))
     if args is None:

@@ -10,7 +10,8 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
-from perdure.agents.conversation.message import JsonStruct, Message, as_messages
+from perdure.agents.conversation.json_struct import JsonStruct
+from perdure.agents.conversation.message import Message, as_messages
 from perdure.agents.recording import record_call
 from perdure.errors import WorkflowRunnerException
 
@@ -19,26 +20,26 @@ MAGENTIC_MANAGER_NAME = "magentic_manager"
 """The author of the manager's messages to the team."""
 
 
-class _Ledger(JsonStruct, frozen=True):
+class _Ledger(JsonStruct):
     def _encode_field(self, name: str, value: Any) -> Any:
         return value.to_dict()
 
 
-class MagenticTaskLedger(_Ledger, frozen=True):
+class MagenticTaskLedger(_Ledger):
     """The manager's facts about the task, and its plan."""
 
     facts: Message
     plan: Message
 
 
-class MagenticProgressLedgerItem(JsonStruct, frozen=True):
+class MagenticProgressLedgerItem(JsonStruct):
     """One judgement, with its reason."""
 
     reason: str
     answer: str | bool
 
 
-class MagenticProgressLedger(_Ledger, frozen=True):
+class MagenticProgressLedger(_Ledger):
     """The manager's judgement of the progress before each turn."""
 
     is_request_satisfied: MagenticProgressLedgerItem

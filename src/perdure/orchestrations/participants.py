@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict
 import msgspec
 
 from perdure.agents.base import adapt_agent, agent_name, has_name
-from perdure.agents.conversation.message import Content, Message, as_messages
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorResponse
 from perdure.agents.recording import current_delivery
@@ -331,14 +332,14 @@ class AgentApprovalExecutor(AgentExecutor):
     streams_output = False  # an answer is an output once it is approved
 
     async def converse(
-        self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]
+        self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any], repeated: Sequence[Message] = ()
     ) -> tuple[list[Message], AgentResponse]:
         before = self.conversation(ctx)
         new = list(messages)
         recorded: list[Message] = []
         drafts = 0
         while True:
-            response = await self.respond(new, ctx)
+            response = await self.respond(new, ctx, () if drafts else repeated)
             drafts += 1
             recorded += [*new, *response.messages]
             new = await _request_review(AgentExecutorResponse(self.id, response, [*before, *recorded]), drafts)

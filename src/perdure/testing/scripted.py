@@ -15,8 +15,11 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from perdure.agents.base import RecordingAgent
-from perdure.agents.conversation.message import AgentSession, Content, Message
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate, add_usage, update_of
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.content_fields import add_usage
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.update import AgentResponseUpdate, update_of
 from perdure.agents.recording import emit_update, is_streaming, record_call
 from perdure.agents.tools import Tool, as_tool, result_of
 from perdure.engine.delivery.context import DeliveryContext

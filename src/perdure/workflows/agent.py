@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from perdure.agents.base import RecordingAgent
-from perdure.agents.conversation.message import AgentSession, Content, Message, as_messages
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import AgentSession, Message, as_messages
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.agents.recording import (
     current_delivery,
     emit_replays_to,

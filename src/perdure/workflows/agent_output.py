@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.agents.base import as_agent_message
-from perdure.agents.conversation.message import Content, Message
-from perdure.agents.conversation.response import (
-    AgentResponse,
-    AgentResponseUpdate,
-    add_usage,
-    is_other_message,
-    update_of,
-)
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.content_fields import add_usage
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse, as_agent_message
+from perdure.agents.conversation.update import AgentResponseUpdate, is_other_message, update_of
 from perdure.checkpoints.feed import lenient_codec
 from perdure.codec import declare
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.errors import UnsavableValue
 from perdure.events import WorkflowEvent, WorkflowEventSource
+from perdure.twins import to_own
 
 if TYPE_CHECKING:
     from perdure.workflows.agent import WorkflowAgent
@@ -224,6 +221,7 @@ def _read_output(event: WorkflowEvent, name: str, counts: Counter[str], before: 
 
 
 def _as_response(data: Any, author: str) -> AgentResponse:
+    data = to_own(data)
     if isinstance(data, AgentResponse):
         return data
     if isinstance(data, AgentResponseUpdate):
@@ -241,7 +239,7 @@ def _as_response(data: Any, author: str) -> AgentResponse:
 
 
 def _as_call(event: WorkflowEvent) -> Content:
-    request_id, data = str(event.request_id), event.data
+    request_id, data = str(event.request_id), to_own(event.data)
     if isinstance(data, Content) and data.user_input_request:
         if data.type == "function_call":
             return msgspec.structs.replace(data, call_id=request_id)

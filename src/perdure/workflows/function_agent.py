@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.agents.base import RecordingAgent, as_agent_message, as_response
-from perdure.agents.conversation.message import AgentSession, Content, Message, as_messages
-from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.base import RecordingAgent
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import AgentSession, Message, as_messages
+from perdure.agents.conversation.response import AgentResponse, as_agent_message, as_response
 from perdure.agents.recording import current_delivery, emit_update, emit_updates_to, is_streaming
 from perdure.engine.run.request import accepts
 from perdure.engine.run.run import WorkflowRunResult

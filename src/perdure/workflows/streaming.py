@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate, update_of
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.update import AgentResponseUpdate, update_of
 from perdure.events import WorkflowEvent, WorkflowEventSource
 from perdure.graph.graph import Graph
 

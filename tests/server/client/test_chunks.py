@@ -47,7 +47,9 @@ def test_client_reads_every_message_of_an_output(data: Any) -> None:
     parts = chunks_of_event("t", StreamedEvent(event, Space(), 4, hides=False), messages)
     chunks = [decode_chunk(seq, msgspec.json.decode(msgspec.json.encode(body))) for seq, body in parts]
     assert [chunk.message and chunk.message.message_id for chunk in chunks] == [part.message_id for part in messages]
-    assert [chunk.text for chunk in chunks] == [part.text for part in messages]
+    assert [chunk.text for chunk in chunks] == [
+        "".join(content.text or "" for content in part.of_type("text")) for part in messages
+    ]
     assert all(chunk.seq == 5 and chunk.event == "message" and chunk.run_id == "run-1" for chunk in chunks)
 
 

@@ -13,7 +13,7 @@ PIXEL = base64.b64encode(b"\x89PNG pixel").decode()
 
 async def test_message_content_is_a_text_or_blocks_of_text() -> None:
     async with called("remembering") as app:
-        blocks = [{"type": "text", "text": "two "}, {"type": "text", "text": "blocks"}]
+        blocks = [{"type": "text", "text": "two"}, {"type": "text", "text": "blocks"}]
         messages = [{"role": "user", "content": "a text"}, {"role": "user", "content": blocks}]
         result = await app.post("/v1/graph/invoke", {"messages": messages, "config": {"thread_id": "t"}})
     assert texts(result["messages"]) == ["heard: a text, two blocks"]

@@ -10,7 +10,8 @@ from tests.unit.agent_workflow.making import RecordingAgent, drafted, kept, of_k
 from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.conversation.message import Message
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.events import WorkflowEvent
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing import FakeClock, ScriptedAgent

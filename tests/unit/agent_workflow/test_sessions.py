@@ -13,7 +13,8 @@ from tests.unit.agent_workflow.session_places import KINDS, open_sessions
 
 from perdure.agent_workflow import sessions as session
 from perdure.agent_workflow.sessions import PREFIX, SessionEntry, SessionHead, SqliteSessionStore, StorageSessionStore
-from perdure.agents.conversation.message import Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.encode import tool_codec
 from perdure.errors import ConversationNotFound, InvalidRun, ThreadExists

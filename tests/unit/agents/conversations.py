@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from perdure.agents.conversation.message import Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse
 
 texts = st.text(st.characters(), max_size=20)

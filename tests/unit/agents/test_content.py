@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from tests.unit.agents.conversations import contents
 
-from perdure.agents.conversation.message import Content
-from perdure.agents.conversation.response import add_usage
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.content_fields import add_usage
 
 
 @given(contents)
@@ -19,19 +19,20 @@ def test_content_survives_a_json_round_trip(content: Content) -> None:
 
 
 def test_to_dict_has_only_the_fields_that_are_set() -> None:
-    assert Content.from_text("hi").to_dict() == {"type": "text", "text": "hi"}
+    assert Content.from_text("hi").to_dict() == {"type": "text", "text": "hi", "additional_properties": {}}
     call = Content.from_function_call("c1", "search", arguments={"query": "tides"})
     assert call.to_dict() == {
         "type": "function_call",
         "call_id": "c1",
         "name": "search",
         "arguments": {"query": "tides"},
+        "additional_properties": {},
     }
 
 
 def test_unknown_fields_are_kept_as_additional_properties() -> None:
-    data = {"type": "text_reasoning", "text": "hm", "protected_data": "xyz", "hosted": False, "annotations": None}
-    assert Content.from_dict(data).additional_properties == {"protected_data": "xyz"}
+    data = {"type": "text_reasoning", "text": "hm", "signature": "xyz", "later": False, "annotations": None}
+    assert Content.from_dict(data).additional_properties == {"signature": "xyz"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.agents.agent_recorder import AgentRecorder
 
-from perdure import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler
+from perdure import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor, handler
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse
@@ -157,6 +157,63 @@ async def test_the_next_executor_gets_the_response_and_the_whole_conversation() 
     assert (other.agent_response.text, [message.text for message in other.full_conversation]) == ("uno", ["hi", "uno"])
     assert other.full_conversation[-1].author_name == "a"
     assert response.agent_response.text == "one"
+
+
+@pytest.mark.parametrize("form", ["request", "messages", "response", "in two parts"])
+async def test_conversation_that_comes_back_is_not_doubled(form: str) -> None:
+    lengths: list[int] = []
+
+    class Coordinator(Executor):
+        @handler
+        async def begin(self, text: str, ctx: WorkflowContext[AgentExecutorRequest]) -> None:
+            await ctx.send_message(AgentExecutorRequest([Message("user", text)]))
+
+        @handler
+        async def review(
+            self,
+            draft: AgentExecutorResponse,
+            ctx: WorkflowContext[AgentExecutorRequest | AgentExecutorResponse | list[Message]],
+        ) -> None:
+            lengths.append(len(draft.full_conversation))
+            messages = [*draft.full_conversation, Message("user", f"feedback {len(lengths)}")]
+            if len(lengths) < 4:
+                if form == "request":
+                    await ctx.send_message(AgentExecutorRequest(messages))
+                elif form == "messages":
+                    await ctx.send_message(messages)
+                elif form == "response":
+                    await ctx.send_message(AgentExecutorResponse("coordinator", draft.agent_response, messages))
+                else:
+                    await ctx.send_message(AgentExecutorRequest(messages[:-1], should_respond=False))
+                    await ctx.send_message(AgentExecutorRequest(messages[-1:]))
+
+    recorder = AgentRecorder()
+    coordinator, a = Coordinator("coordinator"), recorder.agent("a", ["one", "two", "three", "four"])
+    await (
+        WorkflowBuilder(start_executor=coordinator).add_edge(coordinator, a).add_edge(a, coordinator).build().run("hi")
+    )
+    assert lengths == [2, 4, 6, 8]
+    assert recorder.received["a"] == [["hi"], ["feedback 1"], ["feedback 2"], ["feedback 3"]]
+
+
+async def test_agent_that_may_ignore_its_session_gets_the_messages_as_sent() -> None:
+    received: list[Any] = []
+
+    class Forgetful:
+        name = "forgetful"
+
+        async def run(self, messages: Any = None, *, session: Any = None) -> str:
+            received.append([[message.text for message in part] for part in (session.messages, messages)])
+            return f"answer {len(received)}"
+
+    @executor(id="again")
+    async def again(response: AgentExecutorResponse, ctx: WorkflowContext[AgentExecutorRequest]) -> None:
+        if len(received) < 2:
+            await ctx.send_message(AgentExecutorRequest([*response.full_conversation, Message("user", "more")]))
+
+    agent = AgentExecutor(Forgetful())
+    await WorkflowBuilder(start_executor=agent).add_edge(agent, again).add_edge(again, agent).build().run("hi")
+    assert received == [[[], ["hi"]], [[], ["hi", "answer 1", "more"]]]
 
 
 # ---------------------------------------------------------------- sessions and threads

@@ -9,9 +9,10 @@ import agent_framework as peer
 import pytest
 from hypothesis import given, strategies as st
 
-from perdure.agents.base import as_agent_message, as_content, as_response, as_update
-from perdure.agents.conversation.message import Content, Message
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.conversation.content import Content, as_content
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse, as_agent_message, as_response
+from perdure.agents.conversation.update import AgentResponseUpdate, as_update
 
 plain = st.text(st.characters(codec="utf-8"), max_size=10)
 values: st.SearchStrategy[Any] = st.recursive(
@@ -65,7 +66,7 @@ def test_responses_of_a_reference_agent_are_converted() -> None:
         messages=[message], response_id="r1", usage_details={"input_token_count": 3}, value={"a": 1}
     )
     ours = as_response(theirs, "helper")
-    assert ours.messages == (
+    assert ours.messages == [
         Message(
             "assistant",
             [Content.from_text("Let me see."), Content.from_function_call("c1", "search", arguments='{"q": 1}')],
@@ -73,7 +74,7 @@ def test_responses_of_a_reference_agent_are_converted() -> None:
             "m1",
             {"model": "x"},
         ),
-    )
+    ]
     assert (ours.response_id, ours.usage_details, ours.value) == ("r1", {"input_token_count": 3}, {"a": 1})
     update = peer.AgentResponseUpdate(contents=[peer.Content.from_text("hi")], role="assistant", message_id="m1")
     assert as_update(update, "helper") == AgentResponseUpdate(
@@ -93,7 +94,7 @@ def test_responses_of_a_reference_agent_are_converted() -> None:
     ],
 )
 def test_agent_can_return_a_text_a_message_or_an_object_with_messages(output: Any) -> None:
-    assert as_response(output, "helper").messages == (Message("assistant", "hello", "helper"),)
+    assert as_response(output, "helper").messages == [Message("assistant", "hello", "helper")]
 
 
 @pytest.mark.parametrize("output", [None, 3, [], object(), SimpleNamespace(messages="hello")])

@@ -1,4 +1,4 @@
-"""Message: made of texts and contents, frozen, exact in JSON."""
+"""Message: made of texts and contents, exact in JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from tests.unit.agents.conversations import messages
 
-from perdure.agents.conversation.message import Content, Message, as_messages
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message, as_messages
 
 
 @given(messages)
@@ -19,8 +20,8 @@ def test_message_survives_a_json_round_trip(message: Message) -> None:
 def test_a_message_is_made_of_a_text_a_content_or_several() -> None:
     text = Content.from_text("hi")
     assert Message("user", "hi") == Message("user", text) == Message("user", ["hi"]) == Message("user", (text,))
-    assert Message("user", ["a", Content.from_uri("https://x"), "b"]).text == "ab"
-    assert Message("tool", None).contents == ()
+    assert Message("user", ["a", Content.from_uri("https://x"), "b"]).text == "a b"
+    assert Message("tool", None).contents == []
 
 
 @pytest.mark.parametrize("text", ['{"role": "user", "contents": "hi"}', '{"role": "user", "contents": ["hi"]}'])

@@ -121,7 +121,7 @@ def test_contents_of_a_response_equal_its_joined_stream(parts: list[Any]) -> Non
     message = to_message(stored([ModelResponse(parts)])[0])
     kinds = [content.type for content in message.contents]
     assert not any(first == second and first.startswith("text") for first, second in pairwise(kinds))
-    assert AgentResponse.from_updates(AgentResponse(messages=(message,)).to_updates()).messages == (message,)
+    assert AgentResponse.from_updates(AgentResponse(messages=(message,)).to_updates()).messages == [message]
 
 
 own_contents = {

@@ -20,7 +20,7 @@ from perdure import (
     handler,
     workflow,
 )
-from perdure.agents.conversation.response import AgentResponseUpdate
+from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.agents.tools import Tool, tool
 from perdure.events import WorkflowRunState
 from perdure.testing import Faults, ProcessGone

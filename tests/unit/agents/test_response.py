@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from tests.unit.agents.conversations import responses
 
-from perdure.agents.conversation.message import Content, Message
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.update import AgentResponseUpdate
 
 
 @given(responses)
@@ -65,7 +67,7 @@ def test_a_message_ends_where_the_id_the_role_or_the_speaker_changes() -> None:
         [
             AgentResponseUpdate(contents="a", role="assistant", message_id="1"),
             AgentResponseUpdate(contents="b", role="assistant", message_id="2"),
-            AgentResponseUpdate(contents="c", role="tool"),
+            AgentResponseUpdate(contents="c", role="tool", author_name="me"),
             AgentResponseUpdate(contents="d", role="tool", author_name="other"),
         ]
     )

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.agents.logs import begun
 
-from perdure.agents.conversation.message import Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.testing import ScriptOver
 from perdure.testing.scripted import Call, ScriptedAgent

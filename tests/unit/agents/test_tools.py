@@ -14,7 +14,7 @@ import pytest
 from tests.unit.agents.logs import begun
 
 from perdure import Executor, InMemoryCheckpointStorage, RetryPolicy, WorkflowBuilder, WorkflowContext, handler
-from perdure.agents.conversation.message import Content
+from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.tools import ApprovalNeeded, Tool, ToolContext, as_tool, tool
 from perdure.errors import AnswerRejected

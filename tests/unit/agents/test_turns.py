@@ -10,7 +10,8 @@ import pytest
 
 from perdure import InMemoryCheckpointStorage, WorkflowBuilder
 from perdure.agents.base import take_live_turn, take_turn
-from perdure.agents.conversation.message import AgentSession, Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.errors import InvalidRun
 from perdure.testing import Faults, ProcessGone
@@ -111,7 +112,7 @@ async def test_stream_of_another_type_is_emitted_live_and_joins_to_the_response(
     live = [event.data async for event in stream if event.type == "output"]
     assert [update.text for update in live] == ["turn", " 1", ""]
     [response] = (await stream).get_outputs()
-    assert response.messages == (Message("assistant", "turn 1", "remembering"),)
+    assert response.messages == [Message("assistant", "turn 1", "remembering")]
     assert response.usage_details == {"tokens": 2}
 
 

@@ -19,7 +19,8 @@ from perdure import (
     response_handler,
     workflow,
 )
-from perdure.agents.conversation.message import AgentSession, Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.tools import Tool
 from perdure.errors import AlreadyAnswered, AnswerRejected

@@ -10,7 +10,8 @@ import pytest
 from tests.unit.agents.logs import begun
 
 from perdure import Executor, InMemoryCheckpointStorage, RetryPolicy, WorkflowBuilder, WorkflowContext, handler
-from perdure.agents.conversation.message import Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor
 from perdure.agents.tools import Tool

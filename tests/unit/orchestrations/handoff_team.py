@@ -7,7 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from perdure.agents.conversation.message import Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
 from perdure.agents.tools import tool
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent

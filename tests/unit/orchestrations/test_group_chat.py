@@ -56,7 +56,7 @@ async def test_selected_agents_speak_in_turn_until_max_rounds() -> None:
     assert await conversation(storage) == ["Talk.", "ann 1.", "bob 1.", "cy 1.", "ann 2.", LONG_ENOUGH]
     [response] = result.get_outputs()
     assert isinstance(response, AgentResponse)
-    assert response.messages == (Message("assistant", LONG_ENOUGH, LEADER),)
+    assert response.messages == [Message("assistant", LONG_ENOUGH, LEADER)]
     assert result.get_final_state() is WorkflowRunState.IDLE
 
 
@@ -274,7 +274,7 @@ async def test_custom_orchestrator_decides(is_factory: bool) -> None:
     own: Any = (lambda: AsksTheShortest("So be it.")) if is_factory else AsksTheShortest("So be it.")
     workflow = GroupChatBuilder(participants=trio(), orchestrator=own, checkpoint_storage=storage).build()
     result = await workflow.run("Talk.", thread_id="t")
-    assert [output.messages for output in result.get_outputs()] == [(Message("assistant", "So be it.", "chair"),)]
+    assert [output.messages for output in result.get_outputs()] == [[Message("assistant", "So be it.", "chair")]]
     kept = OrchestrationState.from_dict(await kept_by(storage, "leader"))
     assert texts(kept.conversation) == ["Talk.", "cy 1.", "So be it."]
     assert kept.orchestrator_name == "chair"

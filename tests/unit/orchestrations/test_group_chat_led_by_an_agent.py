@@ -50,7 +50,7 @@ async def test_leader_names_the_speakers_and_ends_the_chat_with_its_message() ->
     storage = InMemoryCheckpointStorage()
     result = await led([next_is("bob"), next_is("ann"), END], storage).run("Talk.", thread_id="t")
     assert await conversation(storage) == ["Talk.", "Uno.", "One.", "Agreed."]
-    assert [output.messages for output in result.get_outputs()] == [(Message("assistant", "Agreed.", "chair"),)]
+    assert [output.messages for output in result.get_outputs()] == [[Message("assistant", "Agreed.", "chair")]]
 
 
 async def test_leader_may_answer_in_text_without_structured_output() -> None:

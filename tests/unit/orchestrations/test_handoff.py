@@ -22,8 +22,10 @@ from tests.unit.orchestrations.handoff_team import (
 )
 
 from perdure import InMemoryCheckpointStorage, WorkflowRunState
-from perdure.agents.conversation.message import Content, Message
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.orchestrations import handoff as handoff_executor
 from perdure.orchestrations.handoff import HandoffSentEvent
 from perdure.orchestrations.participants import clean_conversation_for_handoff

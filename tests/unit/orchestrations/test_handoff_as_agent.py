@@ -8,8 +8,10 @@ import pytest
 from tests.unit.orchestrations.handoff_team import CONVERSATION, FIRST, REPLIES, support, talked, to_public
 
 from perdure import InMemoryCheckpointStorage, RequestInfoFunctionArgs
-from perdure.agents.conversation.message import AgentSession, Content, Message
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.update import AgentResponseUpdate
 
 
 def asked(response: AgentResponse) -> list[Content]:

@@ -8,7 +8,8 @@ import pytest
 from tests.unit.orchestrations.handoff_team import answer_question, question, refund, talked, team, to_public
 
 from perdure import InMemoryCheckpointStorage, WorkflowRunState
-from perdure.agents.conversation.message import Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.errors import AnswerRejected
 from perdure.orchestrations.handoff import HandoffAgentUserRequest

@@ -22,7 +22,8 @@ from tests.unit.orchestrations.magentic_team import (
 
 from perdure import InMemoryCheckpointStorage, TypeCompatibilityError, WorkflowRunState
 from perdure.agents.conversation.message import Message
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
 from perdure.agents.tools import tool
 from perdure.graph.context import WorkflowContext

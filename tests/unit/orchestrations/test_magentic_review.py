@@ -24,7 +24,8 @@ from perdure import (
     RequestInfoFunctionArgs,
     WorkflowRunState,
 )
-from perdure.agents.conversation.message import AgentSession, Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import AgentSession, Message
 from perdure.graph.graph import WorkflowExecutor
 from perdure.orchestrations.magentic import MagenticPlanReviewRequest, MagenticPlanReviewResponse
 from perdure.orchestrations.magentic_builder import MagenticBuilder

@@ -20,7 +20,7 @@ from perdure import (
     WorkflowValidationError,
     handler,
 )
-from perdure.agents.conversation.response import AgentResponseUpdate
+from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.errors import DuplicateExecutorId, InvalidRun
 from perdure.orchestrations.fixed_order import SequentialBuilder
 from perdure.orchestrations.participants import AgentRequestInfoResponse

@@ -13,7 +13,7 @@ from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent, logger
 from perdure.agent_workflow.execution.node import INNER, ApprovalDecision, ApprovalRequest
 from perdure.agent_workflow.execution.planner import EdgeGraph
 from perdure.agent_workflow.state import ExecutionState, NodeOutcome, NodeState, Status
-from perdure.agents.conversation.message import Content
+from perdure.agents.conversation.content import Content
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.errors import DamagedCheckpoint, DamagedStore, InvalidRun, UnknownRequest
 from perdure.events import WorkflowEvent

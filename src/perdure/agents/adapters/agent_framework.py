@@ -10,9 +10,12 @@ import agent_framework
 import msgspec
 import pydantic
 
-from perdure.agents.base import BaseAgent, agent_name, as_response, as_update, is_from
-from perdure.agents.conversation.message import AgentSession, Content, Message, as_messages
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.base import BaseAgent, agent_name, is_from, parameters_of
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import FRAMEWORK_STATE, AgentSession, Message, as_messages
+from perdure.agents.conversation.response import AgentResponse, as_response
+from perdure.agents.conversation.twins import session_to_framework, to_framework
+from perdure.agents.conversation.update import AgentResponseUpdate, as_update
 from perdure.agents.recording import edited_arguments
 from perdure.agents.tools import Tool, as_tool
 
@@ -25,10 +28,11 @@ PENDING = ("tool_approval", "pending_approval_requests")
 def messages_for_agent(
     agent_name: str, before: Sequence[Message], new: Sequence[Message]
 ) -> tuple[list[Message], list[Content]]:
-    """`new` without calls and results of other agents, since the agent has other tools. And approvals in it with
-    changed arguments."""
+    """`new` without approvals of other agents, and without calls that have no result and results that have no call,
+    which models reject. And approvals in it with changed arguments."""
     own = [content for message in (*before, *new) if is_from(message, agent_name) for content in message.contents]
     calls = {content.call_id for content in own if content.type == "function_call"}
+    pairs = calls_with_results(new)
     requests = {content.id: content for content in own if content.type == "function_approval_request"}
     messages: list[Message] = []
     edited: list[Content] = []
@@ -39,15 +43,24 @@ def messages_for_agent(
         contents = [
             content
             for content in message.contents
-            if is_own or content.type not in CALL_TYPES or content in (*answers, *results)
+            if is_own
+            or content.type not in CALL_TYPES
+            or content in (*answers, *results)
+            or (content.call_id in pairs and content.type in ("function_call", "function_result"))
         ]
         if contents or not message.contents:
-            messages.append(msgspec.structs.replace(message, contents=tuple(map(_to_their_content, contents))))
+            messages.append(msgspec.structs.replace(message, contents=list(map(_to_their_content, contents))))
         edited += [
             answer for answer in answers if edited_arguments(answer, requests[answer.id].function_call) is not None
         ]
         messages += [Message("user", _reason(answer)) for answer in answers if answer.reason and not answer.approved]
     return messages, edited
+
+
+def calls_with_results(messages: Sequence[Message]) -> set[str | None]:
+    """The ids of the calls whose results are in these messages too."""
+    calls = {content.call_id for message in messages for content in message.of_type("function_call")}
+    return calls & {content.call_id for message in messages for content in message.of_type("function_result")}
 
 
 def put_in_session(edited: Sequence[Content], messages: list[Message], session: Any) -> list[Message]:
@@ -81,12 +94,12 @@ def _is_about(request: Mapping[str, Any], answer: Content) -> bool:
 
 
 def _with_rejected(message: Message, answer: Content) -> Message:
-    contents = tuple(
+    contents = [
         msgspec.structs.replace(content, approved=False)
         if content.type == "function_approval_response" and content.id == answer.id
         else content
         for content in message.contents
-    )
+    ]
     return msgspec.structs.replace(message, contents=contents)
 
 
@@ -99,10 +112,6 @@ def _approved_instead(answer: Content) -> str:
     call = answer.function_call
     name, arguments = (call.name, msgspec.json.encode(call.parse_arguments()).decode()) if call else (None, "")
     return f"The call of {name!r} was not approved as it was. It is approved with these arguments: {arguments}"
-
-
-STATE = "agent_framework"
-"""The key of the session's state for the framework's own session, as a dict."""
 
 
 class EndOfTurn(agent_framework.FunctionMiddleware):  # type: ignore[misc]  # an untyped base
@@ -124,6 +133,7 @@ class FrameworkAgent(BaseAgent):
         super().__init__(agent_name(agent), description=getattr(agent, "description", None))
         self.agent = agent
         self.tools = list(getattr(agent, "default_options", {}).get("tools") or ())
+        self.reads_session = isinstance(agent, agent_framework.RawAgent)  # others are the program's own
         self.resends_results = bool(getattr(agent, "require_per_service_call_history_persistence", False))
         """Whether its next turn must begin with the results of a turn that EndOfTurn ended: it saves results with the
         next request to the model only."""
@@ -139,13 +149,13 @@ class FrameworkAgent(BaseAgent):
         **kwargs: Any,
     ) -> Any:
         new = as_messages(messages)
-        accepted = inspect.signature(self.agent.run).parameters
-        options = {name: value for name, value in kwargs.items() if name in accepted}
+        takes = parameters_of(self.agent)
+        options = {name: value for name, value in kwargs.items() if takes is None or name in takes}
         more = list(tools)
-        if more and ("tools" in accepted or any(each.kind is each.VAR_KEYWORD for each in accepted.values())):
+        if more and (takes is None or "tools" in takes):
             options["tools"] = [_as_their_tool(tool) for tool in more]
         ending = frozenset(tool.name for tool in more if getattr(tool, "ends_turn", False))
-        if ending and "middleware" in accepted:
+        if ending and "middleware" in inspect.signature(self.agent.run).parameters:
             options["middleware"] = [EndOfTurn(ending)]
             options["options"] = {**options.get("options", {}), "allow_multiple_tool_calls": False}
         if response_format is not None:
@@ -170,22 +180,18 @@ class FrameworkAgent(BaseAgent):
     def _their_messages(self, new: Sequence[Message], session: AgentSession | None, own: Any) -> list[Any]:
         """The new messages in the framework's types. A new session of the framework gets all earlier messages too."""
         before: Sequence[Message] = () if session is None else session.messages
-        if session is not None and STATE not in session.state and session.service_session_id is None:
+        if session is not None and FRAMEWORK_STATE not in session.state and session.service_session_id is None:
             before, new = (), [*before, *new]
         messages, edited = messages_for_agent(self.name, before, new)
         if isinstance(self.agent, agent_framework.RawAgent):  # it calls with the arguments in its session
             messages = put_in_session(edited, messages, own)
-        return [agent_framework.Message.from_dict(message.to_dict()) for message in messages]
+        return list(map(to_framework, messages))
 
     def _own_session(self, session: AgentSession | None) -> Any:
         if session is None:
             return None
-        state = session.state.get(STATE)
-        if state is not None:
-            return agent_framework.AgentSession.from_dict(state)
-        return agent_framework.AgentSession(
-            session_id=session.session_id, service_session_id=session.service_session_id
-        )
+        state = session.state.get(FRAMEWORK_STATE)
+        return session_to_framework(session) if state is None else agent_framework.AgentSession.from_dict(state)
 
 
 class _Stream:
@@ -215,9 +221,8 @@ class _Stream:
 
 def _save_session(session: AgentSession | None, own: Any) -> None:
     if session is not None:
-        session.state[STATE] = own.to_dict()
-        service_id = own.service_session_id
-        session.service_session_id = service_id if isinstance(service_id, str) else None
+        session.state[FRAMEWORK_STATE] = own.to_dict()
+        session.service_session_id = own.service_session_id
 
 
 class _PlainModel(pydantic.BaseModel):

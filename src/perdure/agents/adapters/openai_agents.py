@@ -13,7 +13,8 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from perdure.agents.base import RecordingAgent, calls_of, is_from
-from perdure.agents.conversation.message import AgentSession, Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.recording import (
     BadAnswerRetry,

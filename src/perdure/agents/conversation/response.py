@@ -2,175 +2,45 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
-from perdure.agents.conversation.message import Content, JsonStruct, Message, UsageDetails, as_contents
+from perdure.agents.conversation.content import Content, as_contents
+from perdure.agents.conversation.json_struct import JsonStruct, copy_fields, is_own
+from perdure.agents.conversation.message import Message, as_message
+from perdure.agents.conversation.update import (
+    AgentResponseUpdate,
+    UpdateJoiner,
+    as_update,
+    counts_of,
+    properties_of,
+    text_of,
+    update_of,
+)
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
 
-def add_usage(first: UsageDetails | None, second: UsageDetails | None) -> dict[str, int]:
-    """The sum of each count."""
-    total = dict(first or {})
-    for name, count in (second or {}).items():
-        total[name] = total.get(name, 0) + count
-    return total
+    ValueT = TypeVarWithDefault("ValueT", default=Any)
 
+    class _Response(JsonStruct, Generic[ValueT]): ...
+else:
 
-class UpdateJoiner:
-    """Joins updates to messages."""
-
-    def __init__(self) -> None:
-        self._of: list[tuple[AgentResponseUpdate, list[Content], dict[str, Any]]] = []
-        self.usage: dict[str, int] | None = None
-        self.rest: dict[str, Any] = {}
-        """Fields of the response as a whole."""
-
-    def add(self, update: AgentResponseUpdate) -> None:
-        for name in ("response_id", "agent_id", "created_at", "finish_reason", "value"):
-            if getattr(update, name) is not None:
-                self.rest[name] = getattr(update, name)
-        if update.is_whole:
-            self._of.append((update, list(update.contents), dict(update.additional_properties or {})))
-            return
-        contents = []
-        for content in update.contents:
-            if content.type == "usage":
-                self.usage = add_usage(self.usage, content.usage_details)
-            else:
-                contents.append(content)
-        if not contents and update.role is None:
-            if update.additional_properties is not None:
-                self.rest["additional_properties"] = update.additional_properties
-            return
-        index = self._index_of(update)
-        _append(self._of[index][1], contents)
-        self._of[index][2].update(update.additional_properties or {})
-
-    def _index_of(self, update: AgentResponseUpdate) -> int:
-        """The index of the update's message: the last one, or one with its id, since agents may run concurrently."""
-        last = len(self._of) - 1
-        if last >= 0 and not is_other_message(self._of[last][0], update):
-            return last
-        for index in range(last - 1, -1, -1) if update.message_id is not None else ():
-            if not is_other_message(self._of[index][0], update, by_id=True):
-                return index
-        self._of.append((update, [], {}))
-        return len(self._of) - 1
-
-    def messages(self) -> list[Message]:
-        return [
-            Message(first.role or "assistant", tuple(contents), first.author_name, first.message_id, properties or None)
-            for first, contents, properties in self._of
-        ]
+    class _Response(JsonStruct):
+        def __class_getitem__(cls, kind: Any) -> type:
+            return cls
 
 
-def is_other_message(before: AgentResponseUpdate, update: AgentResponseUpdate, *, by_id: bool = False) -> bool:
-    """Whether they belong to different messages. Only an equal id matches a message before the last."""
-    if before.is_whole:
-        return True
-    if update.message_id != before.message_id and (by_id or None not in (update.message_id, before.message_id)):
-        return True
-    return any(getattr(update, name) not in (None, getattr(before, name)) for name in ("role", "author_name"))
-
-
-def _append(contents: list[Content], more: Sequence[Content]) -> None:
-    """Consecutive texts become one text, and parts of one call become one call. Contents of the same update stay
-    separate."""
-    for index, content in enumerate(more):
-        last = contents[-1] if contents and index == 0 else None
-        if last is not None and _is_same_text(last, content):
-            contents[-1] = msgspec.structs.replace(last, text=(last.text or "") + (content.text or ""))
-        elif last is not None and _is_same_call(last, content):
-            first, then = last.arguments or "", content.arguments or ""
-            joined = first + then if isinstance(first, str) and isinstance(then, str) else then or first
-            contents[-1] = msgspec.structs.replace(last, arguments=joined or None, name=last.name or content.name)
-        else:
-            contents.append(content)
-
-
-def _is_same_call(last: Content, content: Content) -> bool:
-    return content.type == last.type == "function_call" and content.call_id in (None, "", last.call_id)
-
-
-def _is_same_text(last: Content, content: Content) -> bool:
-    is_text = content.type == last.type and content.type in ("text", "text_reasoning")
-    has_properties = content.additional_properties or last.additional_properties
-    return is_text and content.id in (None, last.id) and not has_properties
-
-
-class AgentResponseUpdate(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defaults=True, kw_only=True):
-    """A part of a response, as it is emitted. Updates of one message have the same `message_id`, or none."""
-
-    contents: tuple[Content, ...] = ()
-    role: str | None = None
-    author_name: str | None = None
-    agent_id: str | None = None
-    response_id: str | None = None
-    message_id: str | None = None
-    created_at: str | None = None
-    finish_reason: str | None = None
-    value: Any = None
-    """The structured output, with the last update."""
-    additional_properties: dict[str, Any] | None = None
-    is_whole: bool = False
-    """Whether it is a complete message: it is not joined with others, and keeps its usage contents."""
-
-    kind: ClassVar[str | None] = "agent_response_update"
-    parts: ClassVar[Mapping[str, type[JsonStruct]]] = {"contents": Content}
-    free: ClassVar[frozenset[str]] = frozenset({"value", "additional_properties"})
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            *,
-            contents: str | Content | Iterable[str | Content] | None = (),
-            role: str | None = None,
-            author_name: str | None = None,
-            agent_id: str | None = None,
-            response_id: str | None = None,
-            message_id: str | None = None,
-            created_at: str | None = None,
-            finish_reason: str | None = None,
-            value: Any = None,
-            additional_properties: dict[str, Any] | None = None,
-            is_whole: bool = False,
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "contents", as_contents(self.contents))
-
-    @property
-    def text(self) -> str:
-        return "".join(content.text or "" for content in self.contents if content.type == "text")
-
-    @property
-    def user_input_requests(self) -> list[Content]:
-        return [content for content in self.contents if content.user_input_request]
-
-    def __str__(self) -> str:
-        return self.text
-
-
-def update_of(message: Message, **fields: Any) -> AgentResponseUpdate:
-    """A part of this message, with these fields."""
-    return AgentResponseUpdate(
-        role=message.role,
-        author_name=message.author_name,
-        message_id=message.message_id,
-        additional_properties=message.additional_properties,
-        **fields,
-    )
-
-
-class AgentResponse(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defaults=True, kw_only=True):
+class AgentResponse(_Response, omit_defaults=True, repr_omit_defaults=True, kw_only=True):
     """All messages of an agent's turn, including its calls and their results."""
 
-    messages: tuple[Message, ...] = ()
+    messages: list[Message] = msgspec.field(default_factory=list)
     response_id: str | None = None
     agent_id: str | None = None
     created_at: str | None = None
@@ -178,11 +48,21 @@ class AgentResponse(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defau
     usage_details: dict[str, int] | None = None
     value: Any = None
     """The structured output, if requested."""
-    additional_properties: dict[str, Any] | None = None
+    response_format: Any = None
+    """The type of `value`, read from the last message unless `value` is given."""
+    continuation_token: dict[str, Any] | None = None
+    additional_properties: dict[str, Any] = msgspec.field(default_factory=dict)
+    raw_representation: Any = None
+    """What the model's client got. Not stored."""
 
     kind: ClassVar[str | None] = "agent_response"
+    twin: ClassVar[str] = "AgentResponse"
     parts: ClassVar[Mapping[str, type[JsonStruct]]] = {"messages": Message}
-    free: ClassVar[frozenset[str]] = frozenset({"value", "additional_properties"})
+    free: ClassVar[frozenset[str]] = frozenset({"value", "additional_properties", "continuation_token"})
+    hidden: ClassVar[frozenset[str]] = frozenset({"raw_representation", "response_format"})
+    not_stored: ClassVar[frozenset[str]] = hidden
+    _operation_state: ClassVar[None] = None
+    """The framework reads it."""
 
     if TYPE_CHECKING:
 
@@ -196,18 +76,22 @@ class AgentResponse(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defau
             finish_reason: str | None = None,
             usage_details: dict[str, int] | None = None,
             value: Any = None,
+            response_format: Any = None,
+            continuation_token: dict[str, Any] | None = None,
             additional_properties: dict[str, Any] | None = None,
+            raw_representation: Any = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        value: Any = [self.messages] if isinstance(self.messages, (Message, str)) else self.messages or ()
-        messages = tuple(value)
+        value: Any = self.messages
+        messages = [value] if isinstance(value, (Message, str)) else value or []
         for message in messages:
             if not isinstance(message, Message):
                 raise TypeError(f"A response consists of Messages, got {message!r}.")
-        msgspec.structs.force_setattr(self, "messages", messages)
-        if self.additional_properties is not None and not self.additional_properties:
-            msgspec.structs.force_setattr(self, "additional_properties", None)
+        self.messages = list(map(as_message, messages))
+        self.additional_properties = dict(self.additional_properties or {})
+        if isinstance(self.response_format, type) and self.value is None:
+            self.value = find_value(self, self.response_format)
 
     @property
     def text(self) -> str:
@@ -228,24 +112,31 @@ class AgentResponse(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defau
         ]
 
     @classmethod
-    def from_updates(cls, updates: Iterable[AgentResponseUpdate]) -> Self:
-        """The response that was streamed."""
+    def from_updates(
+        cls, updates: Iterable[AgentResponseUpdate], *, output_format_type: Any = None, value: Any = None
+    ) -> Self:
+        """The response that was streamed, with this value, or one of this type from its text."""
         joined = UpdateJoiner()
         for update in updates:
-            joined.add(update)
-        return cls(messages=tuple(joined.messages()), usage_details=joined.usage, **joined.rest)
+            joined.add(as_update(update, None))
+        fields = joined.rest if value is None else joined.rest | {"value": value}
+        messages = joined.messages()
+        return cls(messages=messages, usage_details=joined.usage, response_format=output_format_type, **fields)
 
     @classmethod
-    async def from_update_generator(cls, updates: AsyncIterable[AgentResponseUpdate]) -> Self:
+    async def from_update_generator(
+        cls, updates: AsyncIterable[AgentResponseUpdate], *, output_format_type: Any = None
+    ) -> Self:
         """The response of a stream."""
-        return cls.from_updates([update async for update in updates])
+        return cls.from_updates([update async for update in updates], output_format_type=output_format_type)
 
     def to_updates(self) -> list[AgentResponseUpdate]:
         """Updates that `from_updates` joins to this response."""
         ids: dict[str, Any] = {"response_id": self.response_id, "agent_id": self.agent_id}
         updates = [update_of(message, contents=message.contents, is_whole=True, **ids) for message in self.messages]
-        usage = () if self.usage_details is None else (Content.from_usage(self.usage_details),)
+        usage = [] if self.usage_details is None else [Content.from_usage(self.usage_details)]
         last = {name: getattr(self, name) for name in _LAST}
+        last["additional_properties"] = self.additional_properties or None
         if usage or any(value is not None for value in (last if updates else {**last, **ids}).values()):
             updates.append(AgentResponseUpdate(contents=usage, **ids, **last))
         return updates
@@ -254,8 +145,56 @@ class AgentResponse(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defau
         return self.text
 
 
-_LAST = ("created_at", "finish_reason", "value", "additional_properties")
+_LAST = ("created_at", "finish_reason", "value", "continuation_token", "additional_properties")
 """Fields of a response that its last update has."""
+
+
+def as_response(value: Any, agent_name: str | None) -> AgentResponse:
+    """The return value of an agent's `run` as a response. Raises TypeError for other values."""
+    if is_own(value, AgentResponse):
+        response = cast(AgentResponse, value)
+        own = list(map(as_message, response.messages))
+        return response if all(map(operator.is_, own, response.messages)) else replace(response, messages=own)
+    items = [value] if isinstance(value, (str, Message, Content)) else value
+    if isinstance(items, (list, tuple)) and items:
+        return AgentResponse(messages=[as_agent_message(item, agent_name) for item in items])
+    messages = getattr(value, "messages", None)
+    if isinstance(messages, Sequence) and not isinstance(messages, str):
+        try:
+            structured = getattr(value, "value", None)
+        except ValueError:  # the text is not a value of the requested type
+            structured = None
+        fields = {name: text_of(value, name) for name in ("response_id", "agent_id", "created_at", "finish_reason")}
+        return AgentResponse(
+            messages=[as_agent_message(message, agent_name) for message in messages],
+            usage_details=counts_of(getattr(value, "usage_details", None)),
+            value=structured,
+            continuation_token=getattr(value, "continuation_token", None),
+            additional_properties=properties_of(value),
+            **fields,
+        )
+    raise TypeError(
+        f"Agent {agent_name!r} returned {value!r}. Expected an AgentResponse, a text, a Message, or an object with "
+        "`.messages`."
+    )
+
+
+def as_agent_message(value: Any, agent_name: str | None) -> Message:
+    """A message of an agent, with its author."""
+    if isinstance(value, (str, Content)):
+        return Message("assistant", as_contents(value), agent_name)
+    if is_own(value, Message):
+        return as_message(value)
+    role = getattr(value, "role", None)
+    if role is None or getattr(value, "contents", None) is None:
+        raise TypeError(f"Agent {agent_name!r} returned {value!r} as a message.")
+    fields = copy_fields(value, Message)
+    fields["role"] = str(getattr(role, "value", role))
+    if fields["role"] == "assistant":
+        fields["author_name"] = fields.get("author_name") or agent_name
+    return Message(**fields)
+
+
 T = TypeVar("T")
 _FENCED = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
 
@@ -286,6 +225,14 @@ def value_in(response: AgentResponse, kind: type[T]) -> T:
         except ValueError as error:
             problem = str(error)
     raise ValueError(f"Not a {name}: {problem}. The answer was: {text[:500]!r}")
+
+
+def find_value(response: AgentResponse, kind: type[T]) -> T | None:
+    """`value_in`, or None if the response has no such value."""
+    try:
+        return value_in(response, kind)
+    except ValueError:
+        return None
 
 
 def _validator(kind: type[T]) -> Callable[[Any], T]:

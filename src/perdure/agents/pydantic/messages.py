@@ -12,7 +12,8 @@ import msgspec
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse, UserPromptPart
 from pydantic_core import to_json
 
-from perdure.agents.conversation.message import Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
 
 Extra: TypeAlias = dict[str, Any]
 """A part, or an item of a user's prompt, without the fields of its content: JSON."""

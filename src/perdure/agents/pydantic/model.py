@@ -29,8 +29,9 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
 
-from perdure.agents.conversation.message import Content, Message
-from perdure.agents.conversation.response import update_of
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.update import update_of
 from perdure.agents.pydantic.messages import to_message
 from perdure.agents.recording import emit_update, is_streaming, record_call
 from perdure.graph.policy import RetryPolicy, Seconds

@@ -17,12 +17,14 @@ from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 from pydantic_core import PydanticSerializationError, to_json
 
 from perdure.agents.base import is_from
-from perdure.agents.conversation.message import Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
 from perdure.agents.pydantic.messages import as_builtin
 from perdure.agents.pydantic.model import RecordingModel
 from perdure.agents.recording import ask, ask_for_approval, current_delivery, edited_arguments, request_id_for
 from perdure.agents.tools import ApprovalNeeded, Rejected, Tool, ToolContext, perform_call, request_approval
 from perdure.errors import InvalidRun
+from perdure.twins import to_own
 
 CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
 RETURN: TypeAdapter[Any] = TypeAdapter(ToolReturn)
@@ -347,7 +349,7 @@ async def _ask_for_approval(part: ToolCallPart, request_id: str) -> ToolApproved
 
 async def _ask_for_result(part: ToolCallPart, request_id: str) -> Any:
     """The answer is the result, or a `function_result`."""
-    answer = await ask(_result_request(part), Any, request_id)
+    answer = to_own(await ask(_result_request(part), Any, request_id))
     if not isinstance(answer, Content) or answer.type != "function_result":
         return as_result(answer)
     return as_result(answer.result) if answer.exception is None else ToolFailed(answer.exception)

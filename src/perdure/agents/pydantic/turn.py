@@ -18,8 +18,10 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 from pydantic_graph import End
 
-from perdure.agents.conversation.message import Content, Message
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.agents.pydantic.messages import EXTRA, from_messages, to_messages
 from perdure.agents.pydantic.model import RecordingModel, TurnMessages, usage_of
 from perdure.agents.pydantic.toolset import (

@@ -21,6 +21,7 @@ from perdure.engine.thread.position import Effects, Position, own_event
 from perdure.engine.thread.state import DELETED, LaneState, Replaced
 from perdure.errors import HandlerCancelled, TimedOut, WorkflowRunnerException
 from perdure.events import WorkflowErrorDetails, WorkflowEvent, change_event
+from perdure.graph.coercion import in_family
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import Returns
 from perdure.graph.policy import DEFAULT, FailurePolicy
@@ -206,9 +207,9 @@ class Lane(msgspec.Struct, eq=False):
                 "is due in the checkpoint. Nothing was changed. Add the handler and resume."
             )
         # The mailbox keeps the message unchanged: if this superstep fails, it is delivered again.
-        arguments: tuple[Any, ...] = (isolate(message.data),)
+        arguments: tuple[Any, ...] = (in_family(isolate(message.data), handler.message_type),)
         if request is not None:
-            arguments = (isolate(request.data), *arguments)
+            arguments = (in_family(isolate(request.data), handler.request_type), *arguments)
         if handler.takes_context:
             work = handler.function(self.executor, *arguments, context)
         else:

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.agents.conversation.message import Content, Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
@@ -24,6 +25,7 @@ from perdure.names import random_digits
 from perdure.records import CheckpointInfo, ThreadInfo
 from perdure.server.auth.principal import Space
 from perdure.server.problems import HttpProblem, unprocessable
+from perdure.twins import to_own
 
 # ---------------------------------------------------------------- schemas
 
@@ -262,6 +264,7 @@ def output_messages(event: WorkflowEvent) -> list[Message]:
 
 
 def to_messages(data: Any, role: str, author: str | None = None) -> list[Message]:
+    data = to_own(data)
     if isinstance(data, AgentResponse):
         return list(data.messages)
     if isinstance(data, Message):
@@ -337,8 +340,10 @@ class SpeakingExecutor(AgentExecutor):
 
     is_stateless = True
 
-    async def respond(self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> AgentResponse:
-        response = await super().respond(messages, ctx)
+    async def respond(
+        self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any], repeated: Sequence[Message] = ()
+    ) -> AgentResponse:
+        response = await super().respond(messages, ctx, repeated)
         session = ctx.private["session"]
         ids, used = {}, set[str]()
         for at, message in enumerate(session.messages):

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.agents.conversation.message import Message
-from perdure.agents.conversation.response import AgentResponseUpdate
+from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.checkpoints.any_storage import read_events
 from perdure.checkpoints.follow import Declared, ThreadFollower
 from perdure.checkpoints.storage import StoreCheckpointStorage
