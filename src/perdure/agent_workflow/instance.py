@@ -18,7 +18,7 @@ from perdure.agent_workflow.execution.planner import Planner
 from perdure.agent_workflow.execution.views import answer_to, find_request, pending_approvals
 from perdure.agent_workflow.store import DefinitionStore, StoredDefinition
 from perdure.clock import SystemClock
-from perdure.engine.run.stream import ResponseStream
+from perdure.engine.run.stream import ResponseStream, Work
 from perdure.errors import AlreadyAnswered, InvalidRun, ThreadBusy
 from perdure.names import check_identifier, check_options, new_thread_id
 from perdure.workflows.workflow import Workflow
@@ -71,7 +71,7 @@ class AgentWorkflowInstance:
         The id of a stored execution resumes it; an ended one returns its result again. Raises InputMismatch if the
         stored input differs. `options` are those of `Workflow.run` in `OPTIONS`, such as `durability`.
         """
-        return await self.stream(input, execution_id, **options)
+        return await self.stream(input, execution_id, **options).get_final_response()
 
     def stream(
         self, input: str | Mapping[str, Any], execution_id: str | None = None, **options: Any
@@ -84,7 +84,7 @@ class AgentWorkflowInstance:
 
     async def resume(self, execution_id: str, **options: Any) -> WorkflowResult:
         """Continue from the last checkpoint. Raises ThreadNotFound."""
-        return await self.stream_resumed(execution_id, **options)
+        return await self.stream_resumed(execution_id, **options).get_final_response()
 
     def stream_resumed(self, execution_id: str, **options: Any) -> ResponseStream[Any, WorkflowResult]:
         """`resume` as a stream of events."""
@@ -109,7 +109,7 @@ class AgentWorkflowInstance:
                     await self.forget(execution_id)
             return result
 
-        return ResponseStream[Any, WorkflowResult](start, lambda: False)
+        return ResponseStream[Any, WorkflowResult](Work(start))
 
     async def approve(
         self,

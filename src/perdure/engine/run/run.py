@@ -16,8 +16,15 @@ from perdure.engine.delivery.scope import Journal, RunScope, add_records
 from perdure.engine.run.commit import Committer, resting_state, running_state
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.opening import Opening, note_unreleased, storage_key
-from perdure.engine.run.request import Entry, RunRequest, add_message, enter
-from perdure.engine.run.stream import ResponseStream
+from perdure.engine.run.request import (
+    Entry,
+    RunRequest,
+    add_message,
+    choose_for_unfinished,
+    describe_set_aside,
+    enter,
+)
+from perdure.engine.run.stream import ResponseStream, Work
 from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
 from perdure.engine.thread.position import Position, next_deadline, own_event
 from perdure.engine.watch import Watch
@@ -170,7 +177,7 @@ class Run:
 
     def stream(self, view: View | None = None) -> ResponseStream[WorkflowEvent, WorkflowRunResult]:
         """Its events as they happen: as its followers get them, unless a view changes them."""
-        return ResponseStream(lambda put: self.execute(put, view=view), self.interrupt)
+        return ResponseStream(Work(lambda put: self.execute(put, view=view), self.interrupt))
 
     async def _release(self, thread: LiveThread, ownership: Ownership, stored_thread: OpenThread | None) -> None:
         """Release the thread, here and in its store. Logs an error of the store."""
@@ -192,7 +199,7 @@ class Run:
     ) -> None:
         request, committer = self._request, loop.committer
         await self._opening.synchronise(thread, loop, stored_thread)
-        waits = request.message is not None and request.on_busy == "enqueue" and thread.position.is_interrupted
+        waits = choose_for_unfinished(self._compiled.graph, thread.position, request) == "resume"
         try:
             if waits:
                 self._announce(thread, committer, stored_thread)
@@ -206,6 +213,8 @@ class Run:
                 self._emit(event)
             for warning in entry.warnings:
                 committer.emit(warning)
+            if entry.set_aside:
+                await self._set_aside(thread, loop, entry.set_aside)
             self._entering = entry.position
             if entry.position is not None:
                 await loop.enter(entry.position, entry.consumed)
@@ -234,6 +243,13 @@ class Run:
                 self._emit(failed)
                 await self._record_end(thread, committer, WorkflowRunState.FAILED, failed)
             raise
+
+    async def _set_aside(self, thread: LiveThread, loop: Loop, count: int) -> None:
+        """Make a checkpoint of what the unfinished deliveries recorded, and forget them."""
+        if thread.records and self._request.storage is not None:
+            await loop.enter(add_records(thread.position, thread.records))
+        loop.committer.emit(WorkflowEvent("warning", describe_set_aside(count, thread.head_id)))
+        thread.journal, thread.records = {}, {}
 
     async def _record_end(
         self, thread: LiveThread, committer: Committer, state: WorkflowRunState, *events: WorkflowEvent
