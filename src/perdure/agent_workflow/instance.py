@@ -156,7 +156,7 @@ class AgentWorkflowInstance:
                 return partial_result(running.execution_id, "running", None, self.now())
         thread_id, inner_id, request = await find_request(self.workflow, request_id, execution_id)
         answer = answer_to(request, approved, reason, data)
-        return await self._drive(thread_id, None, {inner_id: answer}, options)
+        return await self._drive(thread_id, None, {inner_id: answer}, options).get_final_response()
 
     async def pending(self, execution_id: str | None = None) -> list[WorkflowApprovalRequestedEvent]:
         """Pending approvals, the oldest first: of one execution, or of all."""

@@ -11,8 +11,10 @@ from tests.unit.engine.flows import Gate, Weather, crossing, gated, kinds, shout
 from perdure import InMemoryCheckpointStorage, ResponseStream, WorkflowEvent, WorkflowRunState
 
 
-async def test_a_stream_can_be_awaited_for_its_result() -> None:
-    assert (await shouting().run("hi", stream=True)).get_outputs() == ["<HI>"]
+async def test_an_awaited_stream_is_the_stream_itself() -> None:
+    stream = shouting().run("hi", stream=True)
+    assert await stream is stream
+    assert (await stream.get_final_response()).get_outputs() == ["<HI>"]
 
 
 async def test_a_stream_that_was_iterated_still_gives_its_result() -> None:
@@ -20,7 +22,7 @@ async def test_a_stream_that_was_iterated_still_gives_its_result() -> None:
     seen = [event async for event in stream]
     final = await stream.get_final_response()
     assert [event for event in seen if event.type == "output"] == [event for event in final if event.type == "output"]
-    assert await stream is final
+    assert await stream.get_final_response() is final
 
 
 async def test_events_arrive_while_the_run_is_still_at_work() -> None:
@@ -38,7 +40,9 @@ async def test_nothing_runs_before_the_stream_is_used() -> None:
     stream = crossing(weather).run("cart", stream=True)
     await asyncio.sleep(0)
     assert weather.seen == []
-    await stream
+    _ = await stream
+    assert weather.seen == []
+    await stream.get_final_response()
     assert weather.seen == ["cart"]
 
 
@@ -133,10 +137,10 @@ async def test_closing_a_stream_that_never_began_does_nothing() -> None:
 
 async def test_closing_twice_or_after_the_end_does_nothing() -> None:
     stream = shouting().run("hi", stream=True)
-    result = await stream
+    result = await stream.get_final_response()
     await stream.aclose()
     await stream.aclose()
-    assert (await stream).get_outputs() == result.get_outputs()
+    assert (await stream.get_final_response()).get_outputs() == result.get_outputs()
 
 
 async def test_closing_a_stream_that_failed_raises_nothing() -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from inspect import isawaitable
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast, overload
 
 from perdure.errors import InvalidRun, NotInAsyncCode
 
@@ -321,7 +321,11 @@ class _Iteration(AsyncIterator[ItemT]):
         self._stream._cancel()
 
 
-def run_sync(work: Awaitable[T]) -> T:
+@overload
+def run_sync(work: ResponseStream[Any, T]) -> T: ...
+@overload
+def run_sync(work: Awaitable[T]) -> T: ...
+def run_sync(work: Any) -> Any:
     """Run to the end and return the result: `run_sync(workflow.run("hello"))`. For scripts.
 
     Raises NotInAsyncCode where an event loop runs already, as in a notebook: `await` it there.
@@ -338,5 +342,5 @@ def run_sync(work: Awaitable[T]) -> T:
     )
 
 
-async def _await(work: Awaitable[T]) -> T:
-    return await work
+async def _await(work: Any) -> Any:
+    return await (work.get_final_response() if isinstance(work, ResponseStream) else work)

@@ -130,11 +130,11 @@ def child_level(parent: Level, child: Child, thread: LiveThread) -> Level:
 
 
 def instances_of(thread: LiveThread, child: Child, compiled: Compiled) -> Instances:
-    """The executors of a child, created on first use. Each child has its own, none shares the user's."""
+    """The executors of a child, created on first use. Each child has its own."""
     child_id = child.message.delivery_id
     instances = thread.children.get(child_id)
     if instances is None:
-        instances = thread.children[child_id] = Instances(compiled.graph.nodes)
+        instances = thread.children[child_id] = thread.executors.of_child(compiled.graph)
     return instances
 
 
