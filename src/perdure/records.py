@@ -382,6 +382,6 @@ class ChildCheckpoint(msgspec.Struct, frozen=True):
         return in_order(self.messages)
 
 
-def in_order(messages: Mapping[str, list[WorkflowMessage]]) -> list[WorkflowMessage]:
+def in_order(messages: Mapping[str, list[Any]]) -> list[WorkflowMessage]:
     due = (each for each in chain.from_iterable(messages.values()) if isinstance(each, WorkflowMessage))
     return sorted(due, key=lambda message: message.delivery_id)

@@ -88,7 +88,7 @@ async def test_a_part_that_could_not_be_loaded_is_refused_by_its_path(
     assert await storage.list_checkpoint_ids(workflow_name="w") == []
 
 
-async def test_a_workflow_refuses_a_checkpoint_with_a_message_for_nobody(storage: Any) -> None:
+async def test_a_workflow_refuses_a_checkpoint_with_a_message_for_no_one(storage: Any) -> None:
     workflow = shouting(checkpoint_storage=storage)
     fields = {"workflow_name": workflow.name, "graph_signature_hash": workflow.graph_signature_hash}
     saved = await storage.save(made(**fields, messages={"shout": [{"data": "x"}]}))

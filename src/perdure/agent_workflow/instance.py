@@ -18,7 +18,7 @@ from perdure.agent_workflow.execution.planner import Planner
 from perdure.agent_workflow.execution.views import answer_to, find_request, pending_approvals
 from perdure.agent_workflow.store import DefinitionStore, StoredDefinition
 from perdure.clock import SystemClock
-from perdure.engine.run.stream import ResponseStream, Work
+from perdure.engine.run.stream import ResponseStream, StreamWork
 from perdure.errors import AlreadyAnswered, InvalidRun, ThreadBusy
 from perdure.names import check_identifier, check_options, new_thread_id
 from perdure.workflows.workflow import Workflow
@@ -109,7 +109,7 @@ class AgentWorkflowInstance:
                     await self.forget(execution_id)
             return result
 
-        return ResponseStream[Any, WorkflowResult](Work(start))
+        return ResponseStream[Any, WorkflowResult](StreamWork(start))
 
     async def approve(
         self,

@@ -26,7 +26,7 @@ from perdure.agents.recording import (
     record_turn,
     record_whole_turn,
 )
-from perdure.engine.run.stream import ResponseStream, Work
+from perdure.engine.run.stream import ResponseStream, StreamWork
 from perdure.errors import InvalidRun
 
 AgentStream: TypeAlias = ResponseStream[AgentResponseUpdate, AgentResponse]
@@ -118,7 +118,7 @@ class RecordingAgent(BaseAgent):
                 put(update)
             return response
 
-        return ResponseStream[AgentResponseUpdate, AgentResponse](Work(start))
+        return ResponseStream[AgentResponseUpdate, AgentResponse](StreamWork(start))
 
     async def _run(
         self, messages: list[Message], session: AgentSession | None, kwargs: dict[str, Any]

@@ -133,7 +133,7 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
     def from_dict(cls, data: Mapping[str, Any]) -> WorkflowCheckpoint:
         """The checkpoint of a `to_dict`, or one with these fields. Raises WorkflowCheckpointException for anything
         else."""
-        if isinstance(data, Mapping) and "counters" not in data and "version" not in data:
+        if isinstance(data, dict) and "counters" not in data:
             try:
                 return WorkflowCheckpoint(**data)
             except TypeError as error:
@@ -169,7 +169,7 @@ def check_made_by_hand(checkpoint: WorkflowCheckpoint) -> None:
         raise UnsavableValue("version", f"the format of stored checkpoints is {FORMAT_VERSION!r}")
     for request_id, event in checkpoint.pending_request_info_events.items():
         path = f"pending_request_info_events[{request_id!r}]"
-        if not isinstance(event, WorkflowEvent) or not isinstance(event.source_executor_id, str):
+        if not isinstance(event, WorkflowEvent) or event.source_executor_id is None:
             raise UnsavableValue(path, f"expected a request, as WorkflowEvent.request_info makes it, got {event!r}")
         if event.request_id != request_id:
             raise UnsavableValue(path, f"the request has the id {event.request_id!r}")

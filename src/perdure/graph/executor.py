@@ -28,7 +28,7 @@ class Executor:
     """
 
     _table: ClassVar[HandlerTable | None] = None
-    _given: tuple[tuple[Any, ...], dict[str, Any]]
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
     """The arguments of its constructor."""
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
     """The same, in containers that the caller cannot change."""
@@ -41,7 +41,7 @@ class Executor:
         instance = super().__new__(cls)
         # Other threads get instances of their own from the same arguments. Containers are copied now, because
         # the caller may change them; other objects (clients, connections) are shared between the instances.
-        instance._given, instance._made_with = (args, kwargs), (_own(args), _own(kwargs))
+        instance._arguments, instance._made_with = (args, kwargs), (_own(args), _own(kwargs))
         return instance
 
     def __init__(
@@ -83,7 +83,7 @@ class Executor:
         kind = type(self)
         if "is_stateless" in vars(kind) and kind.is_stateless:
             return self
-        args, kwargs = self._given if shares else map(_own, self._made_with)
+        args, kwargs = self._arguments if shares else map(_own, self._made_with)
         return kind(*args, **kwargs)
 
     def can_handle(self, message: WorkflowMessage) -> bool:

@@ -333,6 +333,12 @@ class WorkflowBuilder:
     def _ids(self, designated: Designated) -> list[str] | str | None:
         if designated is None or isinstance(designated, str):
             return designated
+        for thing in designated:
+            if not isinstance(thing, str | Executor) and not is_agent(thing) and not callable(thing):
+                raise TypeError(
+                    "WorkflowBuilder expected designation entries to be Executor or SupportsAgentRun instances, or ids "
+                    f"of executors, got {thing!r}."
+                )
         return [self._known_id(thing) for thing in designated]
 
     def _known_id(self, thing: Participant) -> str:

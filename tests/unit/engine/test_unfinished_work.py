@@ -51,7 +51,7 @@ async def test_work_that_was_set_aside_continues_from_its_checkpoint(durability:
     assert weather.seen == ["first", "second", "first"] and before.value == "FAILED"
 
 
-async def test_steps_recorded_before_the_failure_are_not_repeated_after_going_back() -> None:
+async def test_recorded_steps_of_work_that_was_set_aside_are_not_repeated() -> None:
     calls: list[str] = []
     broken = [True]
 
@@ -90,7 +90,7 @@ async def test_caller_of_a_named_thread_chooses_what_a_message_does() -> None:
     assert weather.seen == ["second"]
 
 
-async def test_message_after_the_superstep_limit_is_rejected_unless_the_caller_chooses() -> None:
+async def test_message_after_the_superstep_limit_needs_a_choice_of_the_caller() -> None:
     workflow = countdown(max_iterations=2)
     with pytest.raises(WorkflowConvergenceException):
         await workflow.run(5)
@@ -146,4 +146,4 @@ async def test_cancelled_run_of_the_default_thread_leaves_it_open_for_a_message(
 
 async def test_unknown_choice_for_unfinished_work_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidRun, match=r"on_unfinished must be one of .*did you mean 'discard'"):
-        await crossing(Weather()).run("x", on_unfinished="discrad")  # type: ignore[arg-type]  # misspelt
+        await crossing(Weather()).run("x", on_unfinished="discrad")  # type: ignore[call-overload]  # misspelt

@@ -125,7 +125,7 @@ def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequ
         storage = own_storage
     if checkpoint_id is not None:
         if storage is None:
-            raise NoStorage("Running from a checkpoint")
+            raise NoStorage("Cannot restore from checkpoint: Running from a checkpoint")
         arguments["checkpoint_id"] = checkpoint_id_of(checkpoint_id)
     if responses is not None:
         arguments["responses"] = dict(responses)
@@ -135,9 +135,15 @@ def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequ
 
 def _refuse_meaningless(message: Any, responses: Any, checkpoint_id: Any, fork: bool) -> None:
     if message is not None and responses is not None:
-        raise InvalidRun("run() takes a message or responses, not both: answer first, then send the message.")
+        raise InvalidRun(
+            "Cannot provide both 'message' and 'responses': run() takes a message or responses, not both. Answer "
+            "first, then send the message."
+        )
     if message is not None and checkpoint_id is not None:
-        raise InvalidRun("run() takes a message or a checkpoint_id, not both: restore first, then send the message.")
+        raise InvalidRun(
+            "Cannot provide both 'message' and 'checkpoint_id': run() takes a message or a checkpoint_id, not both. "
+            "Restore first, then send the message."
+        )
     if fork and checkpoint_id is None:
         raise InvalidRun("run(fork=True) needs the checkpoint_id to fork from.")
     if responses is not None and not isinstance(responses, Mapping):
@@ -358,7 +364,8 @@ def _accept(
     if request.thread_id is not None:
         raise ThreadNotFound(request.thread_id)
     raise InvalidRun(
-        "run() needs a message, responses or a checkpoint_id: there is nothing to resume, and the start executor "
+        "Must provide at least one of 'message', 'responses' and 'checkpoint_id': run() needs a message, responses or "
+        "a checkpoint_id. There is nothing to resume, and the start executor "
         f"{graph.start_executor_id!r} does not accept None."
     )
 

@@ -21,7 +21,7 @@ Start = Callable[[Callable[[Any], None]], Coroutine[Any, Any, ResultT]]
 """Starts the work. Its argument is a function that takes each event."""
 
 
-class Work(AsyncIterator[ItemT], Generic[ItemT, ResultT]):
+class StreamWork(AsyncIterator[ItemT], Generic[ItemT, ResultT]):
     """A run as the source of a stream: its events as they happen, and its result. It begins when it is first used."""
 
     def __init__(self, start: Start[ResultT], interrupt: Callable[[], bool] = lambda: False) -> None:
@@ -111,7 +111,7 @@ class ResponseStream(AsyncIterable[ItemT], Generic[ItemT, ResultT]):
     """Makes the streams of users' own items, where another framework accepts only its own class."""
 
     def __new__(cls, stream: Any = None, **options: Any) -> Any:
-        if cls.made_by is not None and not isinstance(stream, Work | ResponseStream):
+        if cls.made_by is not None and not isinstance(stream, StreamWork | ResponseStream):
             return cls.made_by(stream, **options)
         return super().__new__(cls)
 
@@ -149,10 +149,10 @@ class ResponseStream(AsyncIterable[ItemT], Generic[ItemT, ResultT]):
     def _has_plain_work(self) -> bool:
         """Whether nothing stands between the run and the consumer, so that the result needs no iteration."""
         is_changed = self._transforms or self._pull_contexts or self._map or self._finalizer
-        return isinstance(self._source, Work) and not is_changed
+        return isinstance(self._source, StreamWork) and not is_changed
 
     def __aiter__(self) -> AsyncIterator[ItemT]:
-        if isinstance(self._source, Work):
+        if isinstance(self._source, StreamWork):
             _ = self._source.begin()
         return _Iteration(self)
 
@@ -196,10 +196,10 @@ class ResponseStream(AsyncIterable[ItemT], Generic[ItemT, ResultT]):
             await _resolve(hook())
 
     def __await__(self) -> Generator[Any, None, Self]:
-        return _resolved(self).__await__()
+        return _return(self).__await__()
 
     async def get_final_response(self) -> ResultT:
-        """The result, after the end. Raises the error of the run. Iterates over the items that nobody has taken."""
+        """The result, after the end. Raises the error of the run. Iterates over the items that were not taken yet."""
         if not (self._results or self._is_consumed or self._has_plain_work):
             async for _ in self:
                 pass
@@ -277,7 +277,7 @@ class ResponseStream(AsyncIterable[ItemT], Generic[ItemT, ResultT]):
 
     def _cancel(self) -> None:
         """Cancel the work behind this stream, if it has begun and has not ended."""
-        if isinstance(self._source, Work):
+        if isinstance(self._source, StreamWork):
             self._source.cancel()
         elif isinstance(self._source, ResponseStream):
             self._source._cancel()
@@ -297,7 +297,7 @@ class ResponseStream(AsyncIterable[ItemT], Generic[ItemT, ResultT]):
         await self.aclose()
 
 
-async def _resolved(value: T) -> T:
+async def _return(value: T) -> T:
     return value
 
 

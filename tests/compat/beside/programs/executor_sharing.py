@@ -19,7 +19,7 @@ class Tally:
         self.names: list[str] = []
 
 
-class Keeper(Executor):
+class Collector(Executor):
     def __init__(self, id: str, seen: list[str], counts: dict[str, int], tally: Tally) -> None:
         super().__init__(id=id)
         self.seen, self.counts, self.tally = seen, counts, tally
@@ -70,25 +70,25 @@ class Outer(Executor):
         await ctx.send_message(response, target_id=request.executor_id)
 
 
-class Given:
+class Shared:
     def __init__(self) -> None:
         self.seen: list[str] = []
         self.counts: dict[str, int] = {}
         self.tally = Tally()
 
-    def keeper(self, id: str) -> Keeper:
-        return Keeper(id, self.seen, self.counts, self.tally)
+    def collector(self, id: str) -> Collector:
+        return Collector(id, self.seen, self.counts, self.tally)
 
     def shown(self) -> list[Any]:
         return [self.seen, self.counts, self.tally.names]
 
 
 async def in_a_workflow(**options: Any) -> Any:
-    given = Given()
-    a, b = given.keeper("a"), given.keeper("b")
+    shared = Shared()
+    a, b = shared.collector("a"), shared.collector("b")
     workflow = WorkflowBuilder(start_executor=a, **options).add_edge(a, b).build()
     outputs = (await workflow.run("x")).get_outputs() + (await workflow.run("y")).get_outputs()
-    return [outputs, given.shown(), a.own, b.own]
+    return [outputs, shared.shown(), a.own, b.own]
 
 
 async def plain() -> Any:
@@ -100,24 +100,24 @@ async def stored() -> Any:
 
 
 async def in_a_sub_workflow() -> Any:
-    given, outer = Given(), Outer("outer")
-    inner = WorkflowBuilder(start_executor=(keeper := given.keeper("inner")), name="inner").build()
+    shared, outer = Shared(), Outer("outer")
+    inner = WorkflowBuilder(start_executor=(collector := shared.collector("inner")), name="inner").build()
     child = WorkflowExecutor(inner, id="child")
     workflow = WorkflowBuilder(start_executor=outer, name="w").add_edge(outer, child).add_edge(child, outer).build()
     await workflow.run(["x"])
-    first = [list(keeper.own), list(outer.results)]
+    first = [list(collector.own), list(outer.results)]
     await workflow.run(["y", "z"])
-    return [first, sorted(outer.results), sorted(given.seen), given.counts, given.tally.names]
+    return [first, sorted(outer.results), sorted(shared.seen), shared.counts, shared.tally.names]
 
 
 async def in_a_nested_sub_workflow() -> Any:
-    given, outer = Given(), Outer("outer")
-    deep = WorkflowBuilder(start_executor=(keeper := given.keeper("deep")), name="deep").build()
+    shared, outer = Shared(), Outer("outer")
+    deep = WorkflowBuilder(start_executor=(collector := shared.collector("deep")), name="deep").build()
     middle = WorkflowBuilder(start_executor=WorkflowExecutor(deep, id="deep"), name="middle").build()
     child = WorkflowExecutor(middle, id="middle")
     workflow = WorkflowBuilder(start_executor=outer, name="w").add_edge(outer, child).build()
     await workflow.run(["x"])
-    return [given.shown(), keeper.own]
+    return [shared.shown(), collector.own]
 
 
 async def with_answers() -> Any:
@@ -131,19 +131,19 @@ async def with_answers() -> Any:
 
 
 async def of_two_builds() -> Any:
-    given = Given()
-    builder = WorkflowBuilder(start_executor=given.keeper("a"))
+    shared = Shared()
+    builder = WorkflowBuilder(start_executor=shared.collector("a"))
     first, second = builder.build(), builder.build()
     await first.run("x")
     await second.run("y")
-    return given.shown()
+    return shared.shown()
 
 
 async def restored() -> Any:
-    given, storage = Given(), InMemoryCheckpointStorage()
+    shared, storage = Shared(), InMemoryCheckpointStorage()
 
     def build() -> Any:
-        a, b = given.keeper("a"), given.keeper("b")
+        a, b = shared.collector("a"), shared.collector("b")
         return WorkflowBuilder(start_executor=a, name="w", checkpoint_storage=storage).add_edge(a, b).build()
 
     await build().run("x")
@@ -152,7 +152,7 @@ async def restored() -> Any:
     workflow = build()
     result = await workflow.run(checkpoint_id=middle.checkpoint_id)
     await workflow.run(checkpoint_id=middle.checkpoint_id)
-    return [result.get_outputs()[-1], given.shown()]
+    return [result.get_outputs()[-1], shared.shown()]
 
 
 async def main() -> Any:

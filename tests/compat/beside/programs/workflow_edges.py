@@ -116,7 +116,11 @@ async def fan_in_over_supersteps() -> Any:
 async def switches() -> Any:
     start, (a, b, c) = Start("start"), three()
 
-    cases = [Case(condition=lambda mail: mail.text == "a", target=a), Case(condition=lambda mail: "b" in mail.text, target=b), Default(target=c)]
+    cases = [
+        Case(condition=lambda mail: mail.text == "a", target=a),
+        Case(condition=lambda mail: "b" in mail.text, target=b),
+        Default(target=c),
+    ]
     workflow = WorkflowBuilder(start_executor=start).add_switch_case_edge_group(start, cases).build()
     return [await outputs(workflow, text) for text in ("a", "b", "z")]
 

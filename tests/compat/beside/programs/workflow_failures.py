@@ -18,7 +18,7 @@ from flows import (
 
 
 class Brittle(Executor):
-    """Fails at the messages that it is told to."""
+    """Fails at some messages."""
 
     def __init__(self, id: str, bad: list[str]) -> None:
         super().__init__(id=id)

@@ -92,10 +92,10 @@ async def asked_and_answered() -> Any:
     asked = [requests(first), first.get_final_state().value, workflow.status.value]
     timeline = [event.state.value for event in first.status_timeline()]
     events = [show(event) for event in first]
-    one = await workflow.run(responses={"r-a": True})
-    still = [one.get_outputs(), [show(event) for event in one if event.type != "request_info"]]
-    two = await workflow.run(responses={"r-b": False})
-    return [asked, timeline, events, still, two.get_outputs(), two.get_final_state().value]
+    second = await workflow.run(responses={"r-a": True})
+    still = [second.get_outputs(), [show(event) for event in second if event.type != "request_info"]]
+    third = await workflow.run(responses={"r-b": False})
+    return [asked, timeline, events, still, third.get_outputs(), third.get_final_state().value]
 
 
 async def both_at_once() -> Any:

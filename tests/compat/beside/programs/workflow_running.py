@@ -172,16 +172,16 @@ async def limits() -> dict[str, Any]:
 
 async def wrapped() -> dict[str, Any]:
     workflow = loop()
-    one = await workflow.run(WorkflowMessage(data=2, source_id="outside"))
-    two = await workflow.run(WorkflowMessage(3, "outside", "somewhere"))
+    first = await workflow.run(WorkflowMessage(data=2, source_id="outside"))
+    second = await workflow.run(WorkflowMessage(3, "outside", "somewhere"))
 
     @executor(id="any")
     async def any_message(message: Any, ctx: WorkflowContext[Never, str]) -> None:
         await ctx.yield_output(type(message).__name__)
 
     flow = WorkflowBuilder(start_executor=any_message).build()
-    three = await flow.run(WorkflowMessage(data="text", source_id="outside"))
-    return {"results": [each.get_outputs() for each in (one, two, three)]}
+    third = await flow.run(WorkflowMessage(data="text", source_id="outside"))
+    return {"results": [each.get_outputs() for each in (first, second, third)]}
 
 
 async def own_events() -> dict[str, Any]:

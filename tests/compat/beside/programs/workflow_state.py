@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Never
 
-from flows import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, WorkflowEvent, executor, handler
+from flows import (
+    Executor,
+    InMemoryCheckpointStorage,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowEvent,
+    executor,
+    handler,
+)
 
 
 @dataclass
