@@ -133,11 +133,9 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
     def from_dict(cls, data: Mapping[str, Any]) -> WorkflowCheckpoint:
         """The checkpoint of a `to_dict`, or one with these fields. Raises WorkflowCheckpointException for anything
         else."""
-        if isinstance(data, dict) and "counters" not in data:
-            try:
-                return WorkflowCheckpoint(**data)
-            except TypeError as error:
-                raise UnreadableValue("checkpoint", str(error)) from error
+        fields = {"workflow_name", "graph_signature_hash"}
+        if isinstance(data, dict) and "counters" not in data and fields <= data.keys() <= {*cls.__struct_fields__}:
+            return WorkflowCheckpoint(**data)
         return decode_checkpoint(data, tool_codec())
 
 
@@ -167,7 +165,8 @@ def check_made_by_hand(checkpoint: WorkflowCheckpoint) -> None:
         raise UnsavableValue("checkpoint", str(error)) from error
     if checkpoint.version != FORMAT_VERSION:
         raise UnsavableValue("version", f"the format of stored checkpoints is {FORMAT_VERSION!r}")
-    for request_id, event in checkpoint.pending_request_info_events.items():
+    requests: Mapping[str, object] = checkpoint.pending_request_info_events
+    for request_id, event in requests.items():
         path = f"pending_request_info_events[{request_id!r}]"
         if not isinstance(event, WorkflowEvent) or event.source_executor_id is None:
             raise UnsavableValue(path, f"expected a request, as WorkflowEvent.request_info makes it, got {event!r}")

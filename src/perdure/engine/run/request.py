@@ -15,7 +15,7 @@ from perdure.engine.thread.inputs import (
     deliver_answers,
     pass_deadlines,
 )
-from perdure.engine.thread.level import arrange_arguments, request_in_child
+from perdure.engine.thread.level import WorkflowInvocationKwargs, arrange_arguments, request_in_child
 from perdure.engine.thread.live_threads import LiveThread
 from perdure.engine.thread.position import Position, every_level, own_event
 from perdure.errors import InvalidRun, NoStorage, ThreadNotFound, ThreadNotIdle, WrongInputType, did_you_mean, type_name
@@ -67,8 +67,8 @@ class RunOptions(TypedDict, total=False):
     """Limit of supersteps since the last input. The workflow's own limit applies if it is lower."""
     include_status_events: bool
     """Keep `status` events in the result."""
-    function_invocation_kwargs: Mapping[str, Any] | None
-    client_kwargs: Mapping[str, Any] | None
+    function_invocation_kwargs: Mapping[str, Any] | WorkflowInvocationKwargs | None
+    client_kwargs: Mapping[str, Any] | WorkflowInvocationKwargs | None
     tools: Any
     """Tools for the agents, beside their own: one, or several. They are not stored: a resumed run needs them again."""
 
@@ -95,8 +95,8 @@ class RunRequest:
     change_state: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     """Changes the state in the commit of the input. An error that it raises rejects the run."""
     include_status_events: bool = False
-    function_invocation_kwargs: Mapping[str, Any] | None = None
-    client_kwargs: Mapping[str, Any] | None = None
+    function_invocation_kwargs: Mapping[str, Any] | WorkflowInvocationKwargs | None = None
+    client_kwargs: Mapping[str, Any] | WorkflowInvocationKwargs | None = None
     tools: Any = None
     cancelled: frozenset[str] = frozenset()
     """Requests to cancel, by id."""

@@ -108,10 +108,10 @@ class ResponseStream(AsyncIterable[ItemT], Generic[ItemT, ResultT]):
     """
 
     made_by: ClassVar[Callable[..., Any] | None] = None
-    """Makes the streams of users' own items, where another framework accepts only its own class."""
+    """Makes streams of a program's own items, where a framework accepts only those of its class."""
 
     def __new__(cls, stream: Any = None, **options: Any) -> Any:
-        if cls.made_by is not None and not isinstance(stream, StreamWork | ResponseStream):
+        if cls.made_by is not None and cls is ResponseStream and not isinstance(stream, StreamWork | ResponseStream):
             return cls.made_by(stream, **options)
         return super().__new__(cls)
 

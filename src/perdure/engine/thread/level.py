@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -272,8 +272,22 @@ class RunArguments(Mapping[str, Any]):
         return f"RunArguments({self.as_given!r})"
 
 
-def arrange_arguments(arguments: Mapping[str, Any], executor_ids: Mapping[str, Any], parameter: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class WorkflowInvocationKwargs:
+    """Run arguments for all executors, and for some of them, by executor id: these override the former."""
+
+    global_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    executor_kwargs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def arrange_arguments(
+    arguments: Mapping[str, Any] | WorkflowInvocationKwargs, executor_ids: Mapping[str, Any], parameter: str
+) -> dict[str, Any]:
     """By executor if any key is an executor's id, otherwise for all of them."""
+    if isinstance(arguments, WorkflowInvocationKwargs):
+        for_all = {GLOBAL: _own(dict(arguments.global_kwargs))}
+        by_executor = arguments.executor_kwargs
+        return for_all | (arrange_arguments(by_executor, executor_ids, parameter) if by_executor else {})
     if not isinstance(arguments, Mapping):
         raise InvalidRun(f"{parameter} must be a mapping, got {type(arguments).__name__}.")
     if not any(key in executor_ids for key in arguments):
