@@ -10,6 +10,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self, overload
 
+import msgspec
+
 from perdure.clock import await_uncancelled
 from perdure.graph.handlers import MARK, Declaration, Handler, HandlerTable, read_function, read_handler
 from perdure.graph.matching import is_type_compatible
@@ -143,6 +145,9 @@ class Executor:
 
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "type": self.type}
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self.to_dict()).decode()
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}(id={self.id!r})"

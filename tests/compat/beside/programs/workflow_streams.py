@@ -30,7 +30,12 @@ async def plain() -> Any:
     items = [item async for item in stream]
     without = ResponseStream(count())
     awaited = await ResponseStream(count(), finalizer=len)
-    return [items, await stream.get_final_response(), await without.get_final_response(), await awaited.get_final_response()]
+    return [
+        items,
+        await stream.get_final_response(),
+        await without.get_final_response(),
+        await awaited.get_final_response(),
+    ]
 
 
 async def of_an_awaitable() -> Any:
