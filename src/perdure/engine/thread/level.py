@@ -286,12 +286,17 @@ def arrange_arguments(
     """By executor if any key is an executor's id, otherwise for all of them."""
     if isinstance(arguments, WorkflowInvocationKwargs):
         for_all = {GLOBAL: _own(dict(arguments.global_kwargs))}
-        by_executor = arguments.executor_kwargs
-        return for_all | (arrange_arguments(by_executor, executor_ids, parameter) if by_executor else {})
+        return for_all | _arrange_by_executor(arguments.executor_kwargs, executor_ids, parameter)
     if not isinstance(arguments, Mapping):
         raise InvalidRun(f"{parameter} must be a mapping, got {type(arguments).__name__}.")
     if not any(key in executor_ids for key in arguments):
         return {GLOBAL: _own(dict(arguments))}
+    return _arrange_by_executor(arguments, executor_ids, parameter)
+
+
+def _arrange_by_executor(
+    arguments: Mapping[str, Any], executor_ids: Mapping[str, Any], parameter: str
+) -> dict[str, Any]:
     for key, value in arguments.items():
         if key not in executor_ids:
             raise UnknownExecutor(key, executor_ids, f"{parameter}, given by executor,")

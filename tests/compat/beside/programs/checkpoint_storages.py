@@ -54,8 +54,8 @@ def show(each: Any) -> Any:
     return [*parts, messages, requests, each.state, each.metadata, each.version]
 
 
-def storages() -> dict[str, Any]:
-    return {"memory": InMemoryCheckpointStorage(), "file": FileCheckpointStorage(FOLDER / "checkpoints")}
+def storages(folder: str) -> dict[str, Any]:
+    return {"memory": InMemoryCheckpointStorage(), "file": FileCheckpointStorage(FOLDER / folder)}
 
 
 async def by_hand() -> Any:
@@ -76,7 +76,7 @@ async def by_hand() -> Any:
         previous_checkpoint_id="before",
     )
     results: dict[str, Any] = {}
-    for name, storage in storages().items():
+    for name, storage in storages("by_hand").items():
         saved = await storage.save(made)
         results[name] = [saved == made.checkpoint_id, show(await storage.load(saved))]
     return results
@@ -84,12 +84,14 @@ async def by_hand() -> Any:
 
 async def with_dicts() -> Any:
     made = checkpoint(messages={"a": [{"data": "test"}, {"data": 1, "source_id": "a"}], "b": []}, state={})
-    return {name: show(await storage.load(await storage.save(made))) for name, storage in storages().items()}
+    return {
+        name: show(await storage.load(await storage.save(made))) for name, storage in storages("with_dicts").items()
+    }
 
 
 async def listing() -> Any:
     results: dict[str, Any] = {}
-    for name, storage in storages().items():
+    for name, storage in storages("listing").items():
         made = [checkpoint("w", iteration_count=n) for n in range(3)] + [checkpoint("other")]
         for each in made:
             await storage.save(each)
@@ -111,7 +113,7 @@ async def listing() -> Any:
 
 async def saved_again() -> Any:
     results: dict[str, Any] = {}
-    for name, storage in storages().items():
+    for name, storage in storages("saved_again").items():
         first = checkpoint(checkpoint_id="same", state={"n": 1})
         second = checkpoint(checkpoint_id="same", state={"n": 2})
         await storage.save(first)
