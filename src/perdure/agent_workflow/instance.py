@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -29,6 +29,13 @@ OPTIONS = (
     *("function_invocation_kwargs", "client_kwargs"),
 )
 """The options of `Workflow.run` that apply to an agent workflow."""
+
+
+class ExecutionStream(ResponseStream[Any, WorkflowResult]):
+    """The events of an execution. Awaited, it returns the result."""
+
+    def __await__(self) -> Generator[Any, None, WorkflowResult]:  # type: ignore[override]  # a stream of a workflow: itself
+        return self.get_final_response().__await__()
 
 
 class AgentWorkflowInstance:
@@ -71,11 +78,11 @@ class AgentWorkflowInstance:
         The id of a stored execution resumes it; an ended one returns its result again. Raises InputMismatch if the
         stored input differs. `options` are those of `Workflow.run` in `OPTIONS`, such as `durability`.
         """
-        return await self.stream(input, execution_id, **options).get_final_response()
+        return await self.stream(input, execution_id, **options)
 
     def stream(
         self, input: str | Mapping[str, Any], execution_id: str | None = None, **options: Any
-    ) -> ResponseStream[Any, WorkflowResult]:
+    ) -> ExecutionStream:
         """`run` as a stream: iterate for events as they happen, or await it for the result."""
         checked_input = _check_input(input)
         check_options("run", options, OPTIONS)
@@ -84,9 +91,9 @@ class AgentWorkflowInstance:
 
     async def resume(self, execution_id: str, **options: Any) -> WorkflowResult:
         """Continue from the last checkpoint. Raises ThreadNotFound."""
-        return await self.stream_resumed(execution_id, **options).get_final_response()
+        return await self.stream_resumed(execution_id, **options)
 
-    def stream_resumed(self, execution_id: str, **options: Any) -> ResponseStream[Any, WorkflowResult]:
+    def stream_resumed(self, execution_id: str, **options: Any) -> ExecutionStream:
         """`resume` as a stream of events."""
         check_options("run", options, OPTIONS)
         check_identifier("execution_id", execution_id)
@@ -94,7 +101,7 @@ class AgentWorkflowInstance:
 
     def _drive(
         self, execution_id: str, input: Any, responses: Mapping[str, Any] | None, options: Mapping[str, Any]
-    ) -> ResponseStream[Any, WorkflowResult]:
+    ) -> ExecutionStream:
         async def start(emit: Emit) -> WorkflowResult:
             execution = Execution(self, execution_id, emit)
             self._running.append(execution)
@@ -109,7 +116,7 @@ class AgentWorkflowInstance:
                     await self.forget(execution_id)
             return result
 
-        return ResponseStream[Any, WorkflowResult](StreamWork(start))
+        return ExecutionStream(StreamWork(start))
 
     async def approve(
         self,
@@ -156,7 +163,7 @@ class AgentWorkflowInstance:
                 return partial_result(running.execution_id, "running", None, self.now())
         thread_id, inner_id, request = await find_request(self.workflow, request_id, execution_id)
         answer = answer_to(request, approved, reason, data)
-        return await self._drive(thread_id, None, {inner_id: answer}, options).get_final_response()
+        return await self._drive(thread_id, None, {inner_id: answer}, options)
 
     async def pending(self, execution_id: str | None = None) -> list[WorkflowApprovalRequestedEvent]:
         """Pending approvals, the oldest first: of one execution, or of all."""

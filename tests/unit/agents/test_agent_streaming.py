@@ -129,7 +129,7 @@ async def test_resumed_run_does_not_stream_recorded_text_again(tmp_path: Path) -
         try:
             async for event in stream:
                 text += event.data.text if isinstance(event.data, AgentResponseUpdate) else ""
-            return text, last(await stream)
+            return text, last(await stream.get_final_response())
         except Boom:
             return text, None
 
