@@ -256,7 +256,7 @@ async def test_words_recorded_before_a_crash_are_not_streamed_again(nth: int, ex
         return WorkflowBuilder(name="w", start_executor=agent, checkpoint_storage=storage).build()
 
     with pytest.raises(ProcessGone):
-        await flow(faults.wrap(storage)).run("go", thread_id="t", stream=True)
+        await flow(faults.wrap(storage)).run("go", thread_id="t", stream=True).get_final_response()
     stream = flow(storage).run(thread_id="t", stream=True, takeover=True)
     live = [event.data async for event in stream if event.type == "output"]
     assert [content.type for update in live for content in update.contents] == expected
