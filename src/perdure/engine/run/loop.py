@@ -19,7 +19,7 @@ from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope, add_records, encode_effects
 from perdure.engine.run.commit import Committer
 from perdure.engine.run.lanes import Nesting, lanes_in_conflict, run_child_lane, run_side_by_side
-from perdure.engine.run.request import take_inbox
+from perdure.engine.run.request import describe_set_aside, take_inbox
 from perdure.engine.run.superstep import apply, plan
 from perdure.engine.thread.inputs import pass_deadlines
 from perdure.engine.thread.level import Level
@@ -363,6 +363,14 @@ class Loop:
             thread = self._thread
             thread.position, thread.children, thread.journal, thread.records = position, {}, {}, {}
             thread.is_dirty = False
+
+    async def set_aside(self, count: int) -> None:
+        """Make a checkpoint of what the unfinished deliveries recorded, and forget them."""
+        thread = self._thread
+        if thread.records and self.scope.stored_thread is not None:
+            await self.enter(add_records(thread.position, thread.records))
+        self.committer.emit(WorkflowEvent("warning", describe_set_aside(count, thread.head_id)))
+        thread.journal, thread.records = {}, {}
 
     async def enter(self, after: Position, consumed: Sequence[str] = ()) -> None:
         """Commit a position with an input, answers or a rewind. Always saved synchronously."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, TypedDict, get_args
 
-from msgspec.structs import replace
+import msgspec
 
 from perdure.engine.thread.inputs import (
     cancel_requests,
@@ -304,7 +304,7 @@ def leave_out_unfinished(position: Position) -> Position:
     """A position without deliveries that are due or asleep. Those that wait for an answer from outside stay, also in
     sub-workflows. `position` is not changed."""
     requests = position.requests
-    return replace(
+    return msgspec.structs.replace(
         position,
         mailbox=[],
         suspended={

@@ -16,14 +16,7 @@ from perdure.engine.delivery.scope import Journal, RunScope, add_records
 from perdure.engine.run.commit import Committer, resting_state, running_state
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.opening import Opening, note_unreleased, storage_key
-from perdure.engine.run.request import (
-    Entry,
-    RunRequest,
-    add_message,
-    choose_for_unfinished,
-    describe_set_aside,
-    enter,
-)
+from perdure.engine.run.request import Entry, RunRequest, add_message, choose_for_unfinished, enter
 from perdure.engine.run.stream import ResponseStream, StreamWork
 from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
 from perdure.engine.thread.position import Position, next_deadline, own_event
@@ -215,7 +208,7 @@ class Run:
             for warning in entry.warnings:
                 committer.emit(warning)
             if entry.set_aside:
-                await self._set_aside(thread, loop, entry.set_aside)
+                await loop.set_aside(entry.set_aside)
             self._entering = entry.position
             if entry.position is not None:
                 await loop.enter(entry.position, entry.consumed)
@@ -244,13 +237,6 @@ class Run:
                 self._emit(failed)
                 await self._record_end(thread, committer, WorkflowRunState.FAILED, failed)
             raise
-
-    async def _set_aside(self, thread: LiveThread, loop: Loop, count: int) -> None:
-        """Make a checkpoint of what the unfinished deliveries recorded, and forget them."""
-        if thread.records and self._request.storage is not None:
-            await loop.enter(add_records(thread.position, thread.records))
-        loop.committer.emit(WorkflowEvent("warning", describe_set_aside(count, thread.head_id)))
-        thread.journal, thread.records = {}, {}
 
     async def _record_end(
         self, thread: LiveThread, committer: Committer, state: WorkflowRunState, *events: WorkflowEvent
