@@ -249,7 +249,8 @@ class ResponseStream(AsyncIterable[ItemT], Generic[ItemT, ResultT]):
     @classmethod
     def from_awaitable(cls, awaitable: Awaitable[Any]) -> ResponseStream[Any, Any]:
         """A stream of the items and with the result of a stream that must be awaited first."""
-        return cls(awaitable)
+        made_by: Any = cls.made_by
+        return cls(awaitable) if made_by is None else made_by.from_awaitable(awaitable)
 
     def with_transform_hook(self, hook: Callable[[ItemT], Any]) -> Self:
         """Call `hook` with each item that is iterated; a result that is not None takes its place."""

@@ -83,7 +83,7 @@ async def refused(call: Any) -> Any:
     try:
         return (await call()).get_outputs()
     except Exception as error:  # noqa: BLE001
-        return [kind.__name__ for kind in (ValueError, RuntimeError) if isinstance(error, kind)]
+        return next(kind.__name__ for kind in (RuntimeError, ValueError) if isinstance(error, kind))
 
 
 async def asked_and_answered() -> Any:

@@ -61,8 +61,7 @@ async def outcome(call: Any) -> Any:
     try:
         return await call()
     except Exception as error:  # noqa: BLE001
-        kinds = (ValueError, TypeError, RuntimeError)
-        return [kind.__name__ for kind in kinds if isinstance(error, kind)]
+        return next(kind.__name__ for kind in (RuntimeError, ValueError, TypeError) if isinstance(error, kind))
 
 
 async def plain_results() -> dict[str, Any]:
