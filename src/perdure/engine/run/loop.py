@@ -19,7 +19,7 @@ from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope, add_records, encode_effects
 from perdure.engine.run.commit import Committer
 from perdure.engine.run.lanes import Nesting, lanes_in_conflict, run_child_lane, run_side_by_side
-from perdure.engine.run.request import describe_set_aside, take_inbox
+from perdure.engine.run.request import take_inbox
 from perdure.engine.run.superstep import apply, plan
 from perdure.engine.thread.inputs import pass_deadlines
 from perdure.engine.thread.level import Level
@@ -369,7 +369,7 @@ class Loop:
         thread = self._thread
         if thread.records and self.scope.stored_thread is not None:
             await self.enter(add_records(thread.position, thread.records))
-        self.committer.emit(WorkflowEvent("warning", describe_set_aside(count, thread.head_id)))
+        self.committer.emit(WorkflowEvent("warning", _describe_set_aside(count, thread.head_id)))
         thread.journal, thread.records = {}, {}
 
     async def enter(self, after: Position, consumed: Sequence[str] = ()) -> None:
@@ -381,3 +381,10 @@ class Loop:
         await self.committer.commit(after, consumed)
         if task is not None and task.cancelling() > cancels_before:  # the commit completed nevertheless
             raise asyncio.CancelledError
+
+
+def _describe_set_aside(count: int, head_id: str | None) -> str:
+    text = f"{count} unfinished deliveries of an earlier run were left out for a new message"
+    if head_id is None:
+        return f"{text}. The thread has no storage, so they are gone."
+    return f"{text}. They stay in the thread's history: run(checkpoint_id={head_id!r}) goes back to them."

@@ -303,28 +303,20 @@ def choose_for_unfinished(graph: Graph, position: Position, request: RunRequest)
 def leave_out_unfinished(position: Position) -> Position:
     """A position without deliveries that are due or asleep. Those that wait for an answer from outside stay, also in
     sub-workflows. `position` is not changed."""
-    requests = position.requests
     return msgspec.structs.replace(
         position,
         mailbox=[],
         suspended={
             key: delivery
             for key, delivery in position.suspended.items()
-            if not delivery.is_ready and any(request_id in requests for request_id in delivery.waits)
+            if not delivery.is_ready and any(request_id in position.requests for request_id in delivery.waits)
         },
         children={
             key: child.at(leave_out_unfinished(child.position))
             for key, child in position.children.items()
-            if any(request_in_child(request, child, key) is not None for request in requests.values())
+            if any(request_in_child(request, child, key) is not None for request in position.requests.values())
         },
     )
-
-
-def describe_set_aside(count: int, head_id: str | None) -> str:
-    text = f"{count} unfinished deliveries of an earlier run were left out for a new message"
-    if head_id is None:
-        return f"{text}. The thread has no storage, so they are gone."
-    return f"{text}. They stay in the thread's history: run(checkpoint_id={head_id!r}) goes back to them."
 
 
 def _accept(

@@ -60,7 +60,7 @@ async def outputs(workflow: Any, message: Any) -> Any:
     try:
         return sorted((await workflow.run(message)).get_outputs(), key=str)
     except Exception as error:  # noqa: BLE001
-        return [kind.__name__ for kind in (ValueError, RuntimeError, TypeError) if isinstance(error, kind)]
+        return next(kind.__name__ for kind in (RuntimeError, ValueError, TypeError) if isinstance(error, kind))
 
 
 async def conditions() -> Any:
