@@ -48,7 +48,7 @@ async def show(stream: ResponseStream[WorkflowEvent, WorkflowRunResult]) -> None
             print(f"   {event.executor_id} failed: {error}; again in {event.data['delay_seconds']:g} s")
         elif event.type == "executor_skipped":
             print(f"   {event.executor_id} failed: {error}; {event.data}")
-    print("   outputs:", (await stream).get_outputs())
+    print("   outputs:", (await stream.get_final_response()).get_outputs())
 
 
 # Scripted executors: each reply is for one attempt.

@@ -107,7 +107,7 @@ async def main() -> None:
     async for event in stream:
         if event.type == "executor_invoked":
             print("  ", event.executor_id)
-    [request] = (await stream).get_request_info_events()
+    [request] = (await stream.get_final_response()).get_request_info_events()
     print(f"asked outside by {request.source_executor_id}: {request.data}")
 
     # Another object, as in a process that starts later: the sub-workflows continue where they stopped.

@@ -112,7 +112,10 @@ if TYPE_CHECKING:
     from perdure.engine.run.run import WorkflowRunResult as WorkflowRunResult
     from perdure.engine.run.stream import ResponseStream as ResponseStream, run_sync as run_sync
     from perdure.engine.steps import StepWrapper as StepWrapper, step as step
-    from perdure.engine.thread.level import Secret as Secret
+    from perdure.engine.thread.level import (
+        Secret as Secret,
+        WorkflowInvocationKwargs as WorkflowInvocationKwargs,
+    )
     from perdure.engine.tracing import configure_tracing as configure_tracing
     from perdure.errors.base import *  # noqa: F403  # each error is public
     from perdure.errors.running import *  # noqa: F403  # as above
@@ -241,7 +244,7 @@ _NAMES = {
     "perdure.engine.run.request": "RunOptions",
     "perdure.engine.run.run": "WorkflowRunResult",
     "perdure.engine.run.stream": "ResponseStream run_sync",
-    "perdure.engine.thread.level": "Secret",
+    "perdure.engine.thread.level": "Secret WorkflowInvocationKwargs",
     "perdure.engine.tracing": "configure_tracing",
     "perdure.errors": (
         "AgentFailed AlreadyAnswered AnswerNotUsable AnswerRejected ApprovalTimedOut CheckpointHookFailed "

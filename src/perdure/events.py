@@ -74,6 +74,8 @@ class WorkflowEventSource(str, Enum):
     EXECUTOR = "EXECUTOR"
 
 
+_REQUEST_FIELDS = ("data", "request_id", "source_executor_id", "request_type", "response_type")
+
 WorkflowEventType: TypeAlias = Literal[
     "started",
     "status",
@@ -195,18 +197,22 @@ class WorkflowEvent(_Event[DataT], repr_omit_defaults=True):
         return {
             name: codec.encode(value, f"{self.type} event.{name}")
             for name, value, default in fields
-            if value is not default
+            if value is not default or (self.type == "request_info" and name in _REQUEST_FIELDS)
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], codec: Any = None) -> WorkflowEvent:
         """`codec` decodes values; by default undeclared types are `Opaque`. Raises UnreadableValue for anything that is
-        not an event."""
+        not an event, and KeyError for a request without its fields."""
         from perdure.codecs.json_codec import JsonCodec
 
         if not isinstance(data, Mapping):
             raise UnreadableValue("event", f"expected a mapping, got {type(data).__name__}")
         codec = codec or JsonCodec(lenient=True)
+        if data.get("type") == "request_info":
+            for name in _REQUEST_FIELDS:
+                if name not in data:
+                    raise KeyError(f"Missing {name!r} in the dictionary of a request_info event.")
         names = [name for name in cls.__struct_fields__ if name in data]
         if "type" not in names:
             raise UnreadableValue("event", "it has no type")

@@ -38,6 +38,18 @@ class WorkflowMessage(msgspec.Struct, frozen=True):
     in_place_of: str | None = None
     """The executor that failed at it, if the message was forwarded to a fallback."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Its main fields; `data` is the object itself."""
+        fields = {name: getattr(self, name) for name in ("data", "source_id", "target_id")}
+        return {**fields, "type": self.type.value, "original_request_info_event": self.original_request_info_event}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> WorkflowMessage:
+        """Raises KeyError without `data` and `source_id`."""
+        request = data.get("original_request_info_event")
+        kind = MessageType(data.get("type", "standard"))
+        return WorkflowMessage(data["data"], data["source_id"], data.get("target_id"), kind, request)
+
 
 RecordKind: TypeAlias = Literal[
     "step", "failed", "cancelled", "answered", "expired", "slept", "sleeping", "asked", "attempt", "gone"
@@ -370,5 +382,6 @@ class ChildCheckpoint(msgspec.Struct, frozen=True):
         return in_order(self.messages)
 
 
-def in_order(messages: Mapping[str, list[WorkflowMessage]]) -> list[WorkflowMessage]:
-    return sorted(chain.from_iterable(messages.values()), key=lambda message: message.delivery_id)
+def in_order(messages: Mapping[str, list[Any]]) -> list[WorkflowMessage]:
+    due = (each for each in chain.from_iterable(messages.values()) if isinstance(each, WorkflowMessage))
+    return sorted(due, key=lambda message: message.delivery_id)

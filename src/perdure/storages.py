@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
@@ -98,6 +99,8 @@ class FileCheckpointStorage(StoreCheckpointStorage):
         _check_seconds(busy_seconds)
         if not isinstance(fsync, bool):
             raise TypeError(f"fsync expects True or False, got {fsync!r}.")
+        self.storage_path = Path(storage_path)
+        """The folder. The first write creates it."""
         super().__init__(
             _encrypt(FileStore(storage_path, fsync=fsync, busy_seconds=busy_seconds), encryption),
             serializer=serializer,

@@ -17,18 +17,18 @@ class Twin(NamedTuple):
     from_own: Callable[[Any], Any]
 
 
-_HOMES = {"agent_framework": "perdure.agents.conversation.twins"}
+HOMES = {"agent_framework": "perdure.agents.conversation.twins"}
 """By package: the module whose `load()` has them by class. The package itself is not imported."""
 
 
 def has_twins() -> bool:
     """Whether the program has imported another framework with such classes."""
-    return any(package in sys.modules for package in _HOMES)
+    return bool(HOMES.keys() & sys.modules.keys())
 
 
 def _find_twin(cls: type) -> Twin | None:
     for base in cls.__mro__:
-        home = _HOMES.get(str(base.__module__).partition(".")[0])
+        home = HOMES.get(str(base.__module__).partition(".")[0])
         if home is not None and base in (twins := import_module(home).load()):
             twin: Twin = twins[base]
             return twin
@@ -50,5 +50,5 @@ def to_own(value: Any) -> Any:
 def load_twins(name: str) -> None:
     """Register the classes of a stored name's package, if the program has imported the package."""
     package = name.partition(":")[0]
-    if package in _HOMES and package in sys.modules:
-        import_module(_HOMES[package]).load()
+    if package in HOMES and package in sys.modules:
+        import_module(HOMES[package]).load()

@@ -257,7 +257,7 @@ async def test_a_new_live_run_of_a_named_thread_restores_any_of_its_checkpoints(
 
 async def test_workflow_without_any_storage_raises_no_storage() -> None:
     with pytest.raises(NoStorage, match="checkpoint_storage=") as refused:
-        await still_builder().build().run_stream_from_checkpoint("any")
+        await still_builder().build().run_stream_from_checkpoint("any").get_final_response()
     assert isinstance(refused.value, ValueError)
 
 

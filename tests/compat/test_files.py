@@ -74,7 +74,7 @@ def lock_workflow(stage: FarStage) -> Workflow:
 async def rise(stage: FarStage, _: Any, folder: Path) -> None:
     """The lines of the page."""
     checkpoint_storage = FileCheckpointStorage(folder)
-    await lock_workflow(stage).run(checkpoint_storage=checkpoint_storage, stream=True)
+    await lock_workflow(stage).run(checkpoint_storage=checkpoint_storage, stream=True).get_final_response()
 
 
 async def rise_on(stage: FarStage, _: Any, folder: Path) -> list[Any]:

@@ -345,7 +345,7 @@ async def test_a_stream_gives_events_and_then_the_result() -> None:
 
     assert seen.count("superstep_completed") == 2
     assert final.get_outputs() == [2]
-    assert final is await stream
+    assert await stream is stream and final is await stream.get_final_response()
 
 
 async def test_a_result_lists_its_events_without_started_and_status_unless_asked() -> None:

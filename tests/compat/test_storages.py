@@ -44,7 +44,7 @@ async def test_a_run_without_a_message_saves_to_the_storage_of_the_call(make_sto
     workflow = tide_workflow()
     storage = make_storage()
 
-    result = await workflow.run(checkpoint_storage=storage, stream=True)
+    result = await workflow.run(checkpoint_storage=storage, stream=True).get_final_response()
 
     assert result.get_outputs() == [5]
     checkpoints = await storage.list_checkpoints(workflow_name=workflow.name)
@@ -54,7 +54,7 @@ async def test_a_run_without_a_message_saves_to_the_storage_of_the_call(make_sto
 
 async def test_the_latest_checkpoint_of_a_finished_run_gives_its_outputs_again(make_storage: MakeStorage) -> None:
     workflow, storage = tide_workflow(), make_storage()
-    await workflow.run(checkpoint_storage=storage, stream=True)
+    await workflow.run(checkpoint_storage=storage, stream=True).get_final_response()
 
     latest = await storage.get_latest(workflow_name=workflow.name)
     assert latest
@@ -63,7 +63,7 @@ async def test_the_latest_checkpoint_of_a_finished_run_gives_its_outputs_again(m
 
     assert [(event.data, event.replayed) for event in events if event.type == "output"] == [(5, True)]
     assert last_status(events) == WorkflowRunState.IDLE
-    assert (await stream).get_outputs() == [5]
+    assert (await stream.get_final_response()).get_outputs() == [5]
 
 
 async def test_new_object_resumes_the_latest_checkpoint_of_an_interrupted_run(make_storage: MakeStorage) -> None:
@@ -136,7 +136,7 @@ async def test_missing_checkpoint_raises_a_checkpoint_error() -> None:
 
 async def test_resuming_an_unknown_checkpoint_raises_on_every_storage(make_storage: MakeStorage) -> None:
     with pytest.raises(CheckpointNotFound, match="'gone'"):
-        await tide_workflow(make_storage()).run(checkpoint_id="gone", stream=True)
+        await tide_workflow(make_storage()).run(checkpoint_id="gone", stream=True).get_final_response()
 
 
 @pytest.mark.parametrize("name", ["save", "load", "list_checkpoints", "delete", "get_latest", "list_checkpoint_ids"])
@@ -248,7 +248,7 @@ async def test_the_storage_of_the_call_takes_the_place_of_the_builders() -> None
     built_with, called_with = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
     workflow = tide_workflow(built_with)
 
-    await workflow.run(checkpoint_storage=called_with, stream=True)
+    await workflow.run(checkpoint_storage=called_with, stream=True).get_final_response()
 
     assert await built_with.list_checkpoint_ids(workflow_name=workflow.name) == []
     assert len(await called_with.list_checkpoint_ids(workflow_name=workflow.name)) == 6

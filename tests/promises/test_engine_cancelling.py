@@ -56,7 +56,7 @@ async def cancel_the_task_of_a_run(workflow: Workflow, stage: Stage) -> None:
 
 async def cancel_the_task_that_awaits_a_stream(workflow: Workflow, stage: Stage) -> None:
     async def watch() -> None:
-        await workflow.run("x", stream=True, thread_id="t")
+        await workflow.run("x", stream=True, thread_id="t").get_final_response()
 
     await cancelled(asyncio.create_task(watch()), stage)
 

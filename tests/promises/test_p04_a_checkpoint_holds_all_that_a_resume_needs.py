@@ -131,7 +131,7 @@ async def test_a_resumed_run_returns_its_outputs_whole_or_as_a_stream(any_storag
     stage.failing = set()
     stream = again(workflow, lambda: early_and_late(stage, any_storage)).run(thread_id="t", stream=True)
     streamed = [event.data async for event in stream if event.type == "output"]
-    assert streamed == (await stream).get_outputs() == ["x early", "x late"]
+    assert streamed == (await stream.get_final_response()).get_outputs() == ["x early", "x late"]
 
 
 # ---------------------------------------------------------------- requests and answers

@@ -264,7 +264,7 @@ async def test_messages_are_not_lost_and_the_thread_can_be_resumed_at_once(maybe
             assert result.get_outputs() == ["x-source-a+x-source-b+x-source-c"]
             break
     with pytest.raises(Boom):
-        await stream
+        await stream.get_final_response()
 
 
 async def test_a_conflict_at_the_end_of_a_superstep_discards_it_too(maybe_storage: Any) -> None:

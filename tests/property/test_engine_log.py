@@ -137,7 +137,7 @@ def parts_of(position: Position) -> dict[str, Any]:
 async def superstep(workflow: Workflow, position: Position, order: list[int]) -> Position:
     """One superstep by hand: lanes run one after the other, those that `order` names first."""
     compiled = workflow._compiled
-    thread = LiveThread(THREAD, Instances(compiled.graph.nodes))
+    thread = LiveThread(THREAD, Instances(compiled.graph))
     thread.position = position
 
     events: list[WorkflowEvent] = []

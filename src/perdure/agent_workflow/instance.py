@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from perdure.agent_workflow.execution.planner import Planner
 from perdure.agent_workflow.execution.views import answer_to, find_request, pending_approvals
 from perdure.agent_workflow.store import DefinitionStore, StoredDefinition
 from perdure.clock import SystemClock
-from perdure.engine.run.stream import ResponseStream
+from perdure.engine.run.stream import ResponseStream, StreamWork
 from perdure.errors import AlreadyAnswered, InvalidRun, ThreadBusy
 from perdure.names import check_identifier, check_options, new_thread_id
 from perdure.workflows.workflow import Workflow
@@ -29,6 +29,13 @@ OPTIONS = (
     *("function_invocation_kwargs", "client_kwargs"),
 )
 """The options of `Workflow.run` that apply to an agent workflow."""
+
+
+class ExecutionStream(ResponseStream[Any, WorkflowResult]):
+    """The events of an execution. Awaited, it returns the result."""
+
+    def __await__(self) -> Generator[Any, None, WorkflowResult]:  # type: ignore[override]  # a stream of a workflow: itself
+        return self.get_final_response().__await__()
 
 
 class AgentWorkflowInstance:
@@ -75,7 +82,7 @@ class AgentWorkflowInstance:
 
     def stream(
         self, input: str | Mapping[str, Any], execution_id: str | None = None, **options: Any
-    ) -> ResponseStream[Any, WorkflowResult]:
+    ) -> ExecutionStream:
         """`run` as a stream: iterate for events as they happen, or await it for the result."""
         checked_input = _check_input(input)
         check_options("run", options, OPTIONS)
@@ -86,7 +93,7 @@ class AgentWorkflowInstance:
         """Continue from the last checkpoint. Raises ThreadNotFound."""
         return await self.stream_resumed(execution_id, **options)
 
-    def stream_resumed(self, execution_id: str, **options: Any) -> ResponseStream[Any, WorkflowResult]:
+    def stream_resumed(self, execution_id: str, **options: Any) -> ExecutionStream:
         """`resume` as a stream of events."""
         check_options("run", options, OPTIONS)
         check_identifier("execution_id", execution_id)
@@ -94,7 +101,7 @@ class AgentWorkflowInstance:
 
     def _drive(
         self, execution_id: str, input: Any, responses: Mapping[str, Any] | None, options: Mapping[str, Any]
-    ) -> ResponseStream[Any, WorkflowResult]:
+    ) -> ExecutionStream:
         async def start(emit: Emit) -> WorkflowResult:
             execution = Execution(self, execution_id, emit)
             self._running.append(execution)
@@ -109,7 +116,7 @@ class AgentWorkflowInstance:
                     await self.forget(execution_id)
             return result
 
-        return ResponseStream[Any, WorkflowResult](start, lambda: False)
+        return ExecutionStream(StreamWork(start))
 
     async def approve(
         self,

@@ -28,7 +28,7 @@ from perdure.agents.recording import (
     record_turn,
     record_whole_turn,
 )
-from perdure.engine.run.stream import ResponseStream
+from perdure.engine.run.stream import ResponseStream, StreamWork
 from perdure.errors import InvalidRun
 
 AgentStream: TypeAlias = ResponseStream[AgentResponseUpdate, AgentResponse]
@@ -139,7 +139,7 @@ class RecordingAgent(BaseAgent):
                 put(update)
             return response
 
-        return ResponseStream[AgentResponseUpdate, AgentResponse](start, lambda: False)
+        return ResponseStream[AgentResponseUpdate, AgentResponse](StreamWork(start))
 
     async def _run_in(self, session: Any, messages: list[Message], kwargs: dict[str, Any]) -> AgentResponse:
         own = as_session(session)

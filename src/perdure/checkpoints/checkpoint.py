@@ -14,7 +14,7 @@ import msgspec
 from perdure.checkpoints.decode import decode_fields
 from perdure.checkpoints.encode import FORMAT_VERSION, GRAPH_PARTS, INFO_FIELDS, encode_checkpoint, tool_codec
 from perdure.codec import Codec, Tree
-from perdure.errors import DamagedCheckpoint, UnreadableValue
+from perdure.errors import DamagedCheckpoint, UnreadableValue, UnsavableValue
 from perdure.events import WorkflowEvent
 from perdure.names import random_digits
 from perdure.records import (
@@ -127,12 +127,51 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON: `from_dict(json.loads(json.dumps(checkpoint.to_dict())))` is the same checkpoint."""
         tree: dict[str, Any] = encode_checkpoint(self, tool_codec())
-        return tree
+        return {"messages": {}, "state": {}, "pending_request_info_events": {}, "metadata": {}, **tree}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> WorkflowCheckpoint:
-        """Raises WorkflowCheckpointException for anything that is not a checkpoint."""
+        """The checkpoint of a `to_dict`, or one with these fields. Raises WorkflowCheckpointException for anything
+        else."""
+        fields = {"workflow_name", "graph_signature_hash"}
+        if isinstance(data, dict) and "counters" not in data and fields <= data.keys() <= {*cls.__struct_fields__}:
+            return WorkflowCheckpoint(**data)
         return decode_checkpoint(data, tool_codec())
+
+
+class _MadeByHand(msgspec.Struct):
+    """The fields that a caller may set, with the types that can be stored."""
+
+    workflow_name: str
+    graph_signature_hash: str
+    checkpoint_id: str
+    previous_checkpoint_id: str | None
+    timestamp: str
+    messages: dict[str, list[Any]]
+    state: dict[str, Any]
+    pending_request_info_events: dict[str, Any]
+    iteration_count: int
+    metadata: dict[str, Any]
+    thread_id: str
+    run_id: str | None
+    status: str
+
+
+def check_made_by_hand(checkpoint: WorkflowCheckpoint) -> None:
+    """Raises UnsavableValue for a part that could not be loaded."""
+    try:
+        _ = msgspec.convert({name: getattr(checkpoint, name) for name in _MadeByHand.__struct_fields__}, _MadeByHand)
+    except msgspec.ValidationError as error:
+        raise UnsavableValue("checkpoint", str(error)) from error
+    if checkpoint.version != FORMAT_VERSION:
+        raise UnsavableValue("version", f"the format of stored checkpoints is {FORMAT_VERSION!r}")
+    requests: Mapping[str, object] = checkpoint.pending_request_info_events
+    for request_id, event in requests.items():
+        path = f"pending_request_info_events[{request_id!r}]"
+        if not isinstance(event, WorkflowEvent) or event.source_executor_id is None:
+            raise UnsavableValue(path, f"expected a request, as WorkflowEvent.request_info makes it, got {event!r}")
+        if event.request_id != request_id:
+            raise UnsavableValue(path, f"the request has the id {event.request_id!r}")
 
 
 def decode_checkpoint(tree: Tree, codec: Codec) -> WorkflowCheckpoint:

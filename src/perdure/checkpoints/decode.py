@@ -148,7 +148,8 @@ class _StoredAnswer(msgspec.Struct, array_like=True):
 
 class _StoredLevel(msgspec.Struct):
     payloads: list[Any] = []
-    messages: dict[str, list[list[Any]]] = {}
+    messages: dict[str, list[int | list[Any]]] = {}
+    """By sender: deliveries, or the payload that is the message itself."""
     requests: list[dict[str, Any]] = []
     executors: dict[str, dict[str, Any]] = {}
     answered: dict[str, _StoredAnswer] = {}
@@ -171,7 +172,12 @@ def decode_level(tree: dict[str, Tree], codec: Codec) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if stored.messages:
         fields["messages"] = {
-            source_id: [decode_message(source_id, delivery, stored.payloads, codec) for delivery in sent]
+            source_id: [
+                codec.decode(stored.payloads[delivery], f"messages[{source_id!r}]")
+                if isinstance(delivery, int)
+                else decode_message(source_id, delivery, stored.payloads, codec)
+                for delivery in sent
+            ]
             for source_id, sent in stored.messages.items()
         }
     if stored.requests:

@@ -105,10 +105,12 @@ def encode_messages(messages: Messages, tree: dict[str, Tree], codec: Codec) -> 
     for source_id, sent in messages.items():
         rows[source_id] = of_source = []
         for message in sent:
-            index = indexes.setdefault(id(message.data), len(payloads))
+            is_delivery = is_due(message, source_id)
+            data = message.data if is_delivery else message
+            index = indexes.setdefault(id(data), len(payloads))
             if index == len(payloads):
-                payloads.append(message.data)
-            of_source.append(encode_message(message, index, codec))
+                payloads.append(data)
+            of_source.append(encode_message(message, index, codec) if is_delivery else index)
     try:
         encoded = codec.encode(payloads, "messages")
         if not isinstance(encoded, list):  # a codec may encode any value as one piece
@@ -116,9 +118,16 @@ def encode_messages(messages: Messages, tree: dict[str, Tree], codec: Codec) -> 
     except UnsavableValue:
         for source_id, sent in messages.items():  # raises it again, with the path of the message
             for index, message in enumerate(sent):
-                codec.encode(message.data, f"messages[{source_id!r}][{index}].data")
+                data = message.data if is_due(message, source_id) else message
+                codec.encode(data, f"messages[{source_id!r}][{index}].data")
         raise
     tree["payloads"], tree["messages"] = encoded, rows
+
+
+def is_due(message: Any, source_id: str) -> bool:
+    """Whether it is a delivery, as the engine makes them. A checkpoint made by hand may list other values, which are
+    stored as they are."""
+    return type(message) is WorkflowMessage and message.target_id is not None and message.source_id == source_id
 
 
 def encode_message(message: WorkflowMessage, payload_index: int, codec: Codec) -> list[Tree]:

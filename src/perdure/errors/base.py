@@ -201,8 +201,9 @@ class NoPendingRequests(RequestError, RuntimeError, ValueError):
     def __init__(self, thread_id: str) -> None:
         self.thread_id = thread_id
         super().__init__(
-            f"Thread {thread_id!r} has no pending requests, so there is nothing to answer. Nothing was "
-            "written. Run the workflow until it asks, or pass the thread_id or checkpoint_id that holds the question."
+            f"No pending requests found: Thread {thread_id!r} has no pending requests, so there is nothing to answer. "
+            "Nothing was written. Run the workflow until it asks, or pass the thread_id or checkpoint_id that holds "
+            "the question."
         )
 
 
@@ -213,8 +214,9 @@ class UnknownRequest(RequestError, ValueError):
         known = sorted(pending)
         whose = f"Thread {thread_id!r} has no" if thread_id else "No thread waits for the"
         super().__init__(
-            f"{whose} request {request_id!r}{did_you_mean(request_id, known)}. Pending: "
-            f"{', '.join(map(repr, known)) or 'none'}. None of the given answers was accepted."
+            f"Response provided for unknown request ID: {request_id}. {whose} request {request_id!r}"
+            f"{did_you_mean(request_id, known)}. Pending: {', '.join(map(repr, known)) or 'none'}. None of the given "
+            "answers was accepted."
         )
 
 
@@ -238,14 +240,14 @@ class DuplicateRequest(RequestError, ValueError):
         )
 
 
-class AnswerRejected(RequestError, ValueError):
+class AnswerRejected(RequestError, ValueError, TypeError):
     def __init__(self, request_id: str, expected: object, answer: object, reason: str) -> None:
         self.request_id = request_id
         self.expected = expected
         super().__init__(
-            f"The answer to request {request_id!r} was not accepted: expected {type_name(expected)}, got "
-            f"{type_name(type(answer))}{': ' + reason if reason else ''}. The request is still pending and none of "
-            "the given answers was accepted."
+            f"Response type mismatch for request ID {request_id}: expected {type_name(expected)}, got "
+            f"{type_name(type(answer))}{': ' + reason if reason else ''}. The answer to request {request_id!r} was not "
+            "accepted. The request is still pending and none of the given answers was accepted."
         )
 
 
@@ -297,7 +299,8 @@ class WrongInputType(WorkflowRunnerException, RuntimeError, ValueError):
             advice = "Call run() without a message, or add a parameter for it"
         super().__init__(
             f"The start executor {executor_id!r} does not accept {type_name(type(value))}; it accepts "
-            f"{type_names(accepted)}. Nothing was written. {advice}."
+            f"{type_names(accepted)}. Nothing was written. {advice}: the executor cannot handle input of type "
+            f"{type_name(type(value))!r}."
         )
 
 

@@ -60,9 +60,9 @@ class WorkflowConvergenceException(WorkflowRunnerException):
         self.max_iterations = max_iterations
         super().__init__(
             f"Thread {thread_id!r} ran {max_iterations} supersteps since its last input and still has messages to "
-            "deliver. What was committed is kept. If the loop is meant to be this long, build the workflow "
-            "with a higher max_iterations and resume the thread; a team of agents is bounded by max_rounds, "
-            "max_round_count or a termination condition."
+            f"deliver: it did not converge after {max_iterations} iterations. What was committed is kept. If the loop "
+            "is meant to be this long, build the workflow with a higher max_iterations and resume the thread; a team "
+            "of agents is bounded by max_rounds, max_round_count or a termination condition."
         )
 
 
@@ -94,9 +94,9 @@ class ThreadBusy(WorkflowRunnerException, RuntimeError):
         """Whether the run is certainly one of this process."""
         by = f" by run {run_id!r}" if run_id else ""
         super().__init__(
-            f"Thread {thread_id!r} is being run{by}. Nothing was written. Wait for it, choose on_busy='enqueue' "
-            "or 'interrupt', give this run a thread_id of its own (threads run side by side), or, if that run hangs, "
-            "take the thread from it with takeover=True."
+            f"Workflow is already running: Thread {thread_id!r} is being run{by}. Nothing was written. Wait for it, "
+            "choose on_busy='enqueue' or 'interrupt', give this run a thread_id of its own (threads run side by side), "
+            "or, if that run hangs, take the thread from it with takeover=True."
         )
 
 
@@ -120,9 +120,9 @@ class ThreadNotIdle(WorkflowRunnerException, RuntimeError):
     def __init__(self, thread_id: str, due: int) -> None:
         self.thread_id = thread_id
         super().__init__(
-            f"Thread {thread_id!r} was interrupted and still has {due} message(s) to deliver, so a new message "
-            f"would overtake them. Nothing was written. Resume it first with run(thread_id={thread_id!r}), or pass "
-            "on_busy='enqueue' to let the message wait."
+            f"Thread {thread_id!r} was interrupted and still has {due} message(s) to deliver. A new message would "
+            f"overtake these in-flight messages. Nothing was written. Resume it first with run(thread_id={thread_id!r})"
+            ", or pass on_unfinished='resume' to let the message wait, or 'discard' to set the others aside."
         )
 
 
@@ -211,9 +211,10 @@ class IncompatibleWorkflow(WorkflowCheckpointException, ValueError):
         self.differences = list(differences)
         listed = "".join(f"\n  - {difference}" for difference in differences)
         super().__init__(
-            f"Checkpoint {checkpoint_id!r} was made by a workflow that differs from {workflow_name!r}:{listed}\n"
-            "Nothing was changed. Rebuild the workflow as it was, add migrations=[...] that describe the changes, "
-            "or pass force=True to continue with the parts that still fit."
+            f"Workflow graph has changed since the checkpoint was created. Checkpoint {checkpoint_id!r} was made by a "
+            f"workflow that differs from {workflow_name!r}:{listed}\nNothing was changed. Rebuild the workflow as it "
+            "was, add migrations=[...] that describe the changes, or pass force=True to continue with the parts that "
+            "still fit."
         )
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Never, TypeAlias
 
+import msgspec
+
 EdgeCondition: TypeAlias = Callable[[Any], bool | Awaitable[bool]]
 SelectionFunction: TypeAlias = Callable[[Any, list[str]], list[str]]
 
@@ -21,6 +23,15 @@ def function_name(function: Callable[..., Any] | None) -> str | None:
 
 def _raise_unavailable(name: str, *_: Any) -> Never:
     raise RuntimeError(f"The function {name!r} is unavailable: to_dict() keeps the names of functions only.")
+
+
+def _to_json(part: Any) -> str:
+    """The `to_dict` of a part of a graph, as JSON."""
+    return msgspec.json.encode(part.to_dict()).decode()
+
+
+def _from_json(kind: Any, raw: str) -> Any:
+    return kind.from_dict(msgspec.json.decode(raw))
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,8 @@ class Edge:
         """The edge without its condition, which `to_dict` keeps only by name."""
         return cls(data["source_id"], data["target_id"], None, data.get("condition_name"))
 
+    to_json, from_json = _to_json, classmethod(_from_json)
+
 
 class EdgeGroup:
     """Edges that are routed together. Its default `id` is derived from them, so it is the same in every process."""
@@ -100,6 +113,8 @@ class EdgeGroup:
         if isinstance(group, SwitchCaseEdgeGroup):
             group.cases = [_case_from_dict(case) for case in data.get("cases", ())]
         return group
+
+    to_json, from_json = _to_json, classmethod(_from_json)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and vars(other) == vars(self)
@@ -190,6 +205,14 @@ class SwitchCaseEdgeGroupCase:
         name = {} if self.condition_name is None else {"condition_name": self.condition_name}
         return {"target_id": self.target_id, "type": self.type, **name}
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SwitchCaseEdgeGroupCase:
+        """The case without its condition, which `to_dict` keeps only by name."""
+        name = data.get("condition_name") or "condition"
+        return cls(partial(_raise_unavailable, name), data["target_id"], name)
+
+    to_json, from_json = _to_json, classmethod(_from_json)
+
 
 @dataclass(frozen=True)
 class SwitchCaseEdgeGroupDefault:
@@ -201,6 +224,12 @@ class SwitchCaseEdgeGroupDefault:
 
     def to_dict(self) -> dict[str, Any]:
         return {"target_id": self.target_id, "type": self.type}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SwitchCaseEdgeGroupDefault:
+        return cls(data["target_id"])
+
+    to_json, from_json = _to_json, classmethod(_from_json)
 
 
 AnyCase: TypeAlias = SwitchCaseEdgeGroupCase | SwitchCaseEdgeGroupDefault
@@ -231,10 +260,8 @@ def _case_edge(source_id: str, case: AnyCase) -> Edge:
 
 
 def _case_from_dict(data: Mapping[str, Any]) -> AnyCase:
-    if data.get("type") == "Default":
-        return SwitchCaseEdgeGroupDefault(data["target_id"])
-    name = data.get("condition_name") or "condition"
-    return SwitchCaseEdgeGroupCase(partial(_raise_unavailable, name), data["target_id"], name)
+    kind = SwitchCaseEdgeGroupDefault if data.get("type") == "Default" else SwitchCaseEdgeGroupCase
+    return kind.from_dict(data)
 
 
 def _check_two(group: EdgeGroup, things: Sequence[Any], what: str) -> None:

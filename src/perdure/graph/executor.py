@@ -10,6 +10,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self, overload
 
+import msgspec
+
 from perdure.clock import await_uncancelled
 from perdure.graph.handlers import MARK, Declaration, Handler, HandlerTable, read_function, read_handler
 from perdure.graph.matching import is_type_compatible
@@ -23,11 +25,15 @@ class Executor:
     One instance serves one thread. Checkpoints contain attributes of `self` only through `on_checkpoint_save` and
     `on_checkpoint_restore`: they are then restored after a failed superstep, and in another process. Without these
     hooks a stored thread starts each run with new instances, except the first thread of a workflow object, which
-    uses the original instances.
+    uses the original instances, also in its sub-workflows. New instances of that thread share the lists, dicts and
+    objects of the constructor; those of other threads get copies of lists, dicts, tuples and sets.
     """
 
     _table: ClassVar[HandlerTable | None] = None
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
+    """The arguments of its constructor."""
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+    """The same, in containers that the caller cannot change."""
 
     id: str
     table: HandlerTable
@@ -37,7 +43,7 @@ class Executor:
         instance = super().__new__(cls)
         # Other threads get instances of their own from the same arguments. Containers are copied now, because
         # the caller may change them; other objects (clients, connections) are shared between the instances.
-        instance._made_with = _own(args), _own(kwargs)
+        instance._arguments, instance._made_with = (args, kwargs), (_own(args), _own(kwargs))
         return instance
 
     def __init__(
@@ -73,13 +79,14 @@ class Executor:
     async def on_checkpoint_restore(self, *args: Any, **kwargs: Any) -> None:
         """Restore the saved state: `on_checkpoint_restore(self, state)`, or `(self, state, ctx: HookContext)`."""
 
-    def fresh(self) -> Executor:
-        """A new instance from the same arguments, for another thread; itself if its class `is_stateless`."""
+    def fresh(self, *, shares: bool = False) -> Executor:
+        """A new instance from the same arguments; itself if its class `is_stateless`. One for another thread gets
+        copies of their containers; with `shares` it gets the containers themselves."""
         kind = type(self)
         if "is_stateless" in vars(kind) and kind.is_stateless:
             return self
-        args, kwargs = self._made_with
-        return kind(*_own(args), **_own(kwargs))
+        args, kwargs = self._arguments if shares else map(_own, self._made_with)
+        return kind(*args, **kwargs)
 
     def can_handle(self, message: WorkflowMessage) -> bool:
         if message.original_request_info_event is not None:
@@ -138,6 +145,9 @@ class Executor:
 
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "type": self.type}
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self.to_dict()).decode()
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}(id={self.id!r})"

@@ -20,13 +20,13 @@ from perdure.graph.policy import STOP, FailurePolicy, Reducer, RetryPolicy, Seco
 
 @dataclass(frozen=True)
 class Node:
-    """An executor of the graph, and a factory of instances for other threads."""
+    """An executor of the graph, and a factory of further instances, like `Executor.fresh`."""
 
     executor: Executor
-    make: Callable[[], Executor]
+    make: Callable[..., Executor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Graph:
     name: str
     description: str | None
@@ -190,7 +190,7 @@ def node_of(thing: Any, host: AgentHost) -> Node:
         executor = host(thing)
         return Node(executor, executor.fresh)
     if callable(thing) and not inspect.iscoroutinefunction(thing):
-        return Node(_make_executor(thing, host), lambda: _make_executor(thing, host))
+        return Node(_make_executor(thing, host), lambda shares=False: _make_executor(thing, host))
     raise TypeError(
         "WorkflowBuilder expected an Executor or SupportsAgentRun instance (an agent: run() and a name), or a function "
         f"that makes one, got {thing!r}."

@@ -235,13 +235,15 @@ def _context_types(
     annotation = hints.get(name)
     if annotation is WorkflowContext:
         return (), ()
-    forms = "WorkflowContext, WorkflowContext[Sent] or WorkflowContext[Sent, Yielded]"
     if name not in hints:
-        raise ValueError(f"Handler {_name(function)!r}: the parameter {name!r} must have a {forms} type annotation.")
+        raise ValueError(
+            f"Handler {_name(function)!r}: the parameter {name!r} must have a WorkflowContext, WorkflowContext[T] or "
+            "WorkflowContext[T, U] type annotation. T is the type of sent messages, U that of outputs."
+        )
     if get_origin(annotation) is not WorkflowContext:
         raise ValueError(
-            f"Handler {_name(function)!r}: the parameter {name!r} must be annotated as {forms}, got "
-            f"{type_name(annotation)}."
+            f"Handler {_name(function)!r}: the parameter {name!r} must be annotated as WorkflowContext, "
+            f"WorkflowContext[T], or WorkflowContext[T, U], got {type_name(annotation)}."
         )
     sent, yielded = (_context_argument(function, argument) for argument in get_args(annotation))
     return sent, yielded
@@ -328,9 +330,10 @@ def _refuse_duplicates(owner: str, handlers: list[Handler], responses: list[Hand
             _hashable(handler.message_type),
         )
         if key in seen:
+            asked = f"response handler for request type {type_name(handler.request_type)} and response"
             raise ValueError(
-                f"Duplicate handler for type {type_name(handler.message_type)} in {owner}: {seen[key]!r} and "
-                f"{handler.name!r}. Keep one, or give them different types."
+                f"Duplicate {asked if handler.is_response else 'handler for'} type {type_name(handler.message_type)} "
+                f"in {owner}: {seen[key]!r} and {handler.name!r}. Keep one, or give them different types."
             )
         seen[key] = handler.name
 

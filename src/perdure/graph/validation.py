@@ -125,7 +125,7 @@ def _check_reachable(
     unreachable = [executor_id for executor_id in executors if executor_id not in reached]
     if unreachable:
         raise GraphConnectivityError(
-            f"These executors are unreachable from the start executor {start_id!r}: "
+            f"The following executors are unreachable from the start executor {start_id!r}: "
             f"{', '.join(map(repr, unreachable))}. Add an edge to each, or leave it out."
         )
 
@@ -144,11 +144,13 @@ def designate(
     )
     both = sorted(set(outputs) & set(intermediates))
     if both:
-        raise _wrong_output(f"Executor {both[0]!r} cannot be both output and intermediate: name it in one of the two.")
+        raise _wrong_output(
+            f"Executors cannot be both output and intermediate designated: {both}. Name each of them in one of the two."
+        )
     if not outputs and not intermediates:
         raise _wrong_output(
-            "Output designation must include at least one output or intermediate executor: output_from and "
-            "intermediate_output_from name none, so the workflow would have no output."
+            "Explicit workflow output designation must include at least one output or intermediate executor: "
+            "output_from and intermediate_output_from name none, so the workflow would have no output."
         )
     return dict.fromkeys(outputs, "output") | dict.fromkeys(intermediates, "intermediate")
 
@@ -158,19 +160,23 @@ def _resolve(names: Any, yielding: list[str], executors: Mapping[str, Executor],
         return []
     if names == "all":
         return list(yielding)
-    if len(set(names)) != len(names):
-        raise _wrong_output(f"Duplicate executor in {parameter}: {names!r}.")
+    kind = "output" if parameter == "output_from" else "intermediate"
+    twice = sorted({executor_id for executor_id in names if names.count(executor_id) > 1})
+    if twice:
+        raise _wrong_output(
+            f"Duplicate {kind} executor designation(s) in {parameter}: {twice}. Name each of them once."
+        )
     for executor_id in names:
         if executor_id not in executors:
             raise _wrong_output(
-                f"Executor {executor_id!r} of {parameter} is not present in the workflow graph"
-                f"{did_you_mean(executor_id, executors)}."
+                f"{kind.title()} executor {executor_id!r} is not present in the workflow graph, but {parameter} names "
+                f"it{did_you_mean(executor_id, executors)}."
             )
         # A sub-workflow may have outputs without declaring their types.
         if executor_id not in yielding and not isinstance(executors[executor_id], WorkflowExecutor):
             raise _wrong_output(
-                f"Executor {executor_id!r} of {parameter} must have output type annotations: its handlers declare no "
-                "workflow output. Annotate the context, WorkflowContext[Sent, Yielded]."
+                f"{kind.title()} executor {executor_id!r} must have output type annotations defined, because "
+                f"{parameter} names it. Annotate the context of its handler: WorkflowContext[Sent, Yielded]."
             )
     return list(names)
 

@@ -177,8 +177,8 @@ class BaseGroupChatOrchestrator(Executor):
         self.max_rounds = check_rounds(max_rounds)
         self.termination_condition = check_condition(termination_condition)
 
-    def fresh(self) -> Executor:
-        orchestrator = super().fresh()
+    def fresh(self, *, shares: bool = False) -> Executor:
+        orchestrator = super().fresh(shares=shares)
         assert isinstance(orchestrator, BaseGroupChatOrchestrator)  # noqa: S101  # it has this class
         orchestrator.participant_registry = self.participant_registry
         return orchestrator

@@ -22,7 +22,7 @@ class EventRecorder:
         message, stream=True))`. Raises what the run raised."""
         async for event in stream:
             self.take(event)
-        return await stream if isinstance(stream, ResponseStream) else None
+        return await stream.get_final_response() if isinstance(stream, ResponseStream) else None
 
     def take(self, event: WorkflowEvent) -> None:
         self.events.append(event)

@@ -89,8 +89,8 @@ class ScriptedExecutor(Executor):
         self._place = 0
         self._past = _Past()
 
-    def fresh(self) -> Executor:
-        made = cast(ScriptedExecutor, super().fresh())
+    def fresh(self, *, shares: bool = False) -> Executor:
+        made = cast(ScriptedExecutor, super().fresh(shares=shares))
         made._past = self._past
         return made
 

@@ -284,7 +284,7 @@ class WorkflowBuilder:
             )
         nodes = dict(self._nodes)
         if self._was_built:  # every workflow has instances of its own
-            nodes = {executor_id: Node(node.make(), node.make) for executor_id, node in nodes.items()}
+            nodes = {executor_id: Node(node.make(shares=True), node.make) for executor_id, node in nodes.items()}
         self._was_built = True
         executors = {executor_id: node.executor for executor_id, node in nodes.items()}
         _warn_of_random_ids(executors)
@@ -333,6 +333,12 @@ class WorkflowBuilder:
     def _ids(self, designated: Designated) -> list[str] | str | None:
         if designated is None or isinstance(designated, str):
             return designated
+        for thing in designated:
+            if not isinstance(thing, str | Executor) and not is_agent(thing) and not callable(thing):
+                raise TypeError(
+                    "WorkflowBuilder expected designation entries to be Executor or SupportsAgentRun instances, or ids "
+                    f"of executors, got {thing!r}."
+                )
         return [self._known_id(thing) for thing in designated]
 
     def _known_id(self, thing: Participant) -> str:

@@ -104,7 +104,7 @@ async def _check_thread(compiled: Compiled, stored: _Stored | _Plain, thread_id:
         except DamagedCheckpoint as error:
             if tries_left and await stored.head_id(thread_id) != head_id:
                 continue  # it was moved or pruned during the read
-            outcome: Outcome = "refused" if await _is_readable(stored, thread_id) else "damaged"
+            outcome: Outcome = "refused" if await _is_readable(compiled, stored, thread_id) else "damaged"
             return ThreadFit(thread_id, head_id, outcome, tuple(migrator.applied), (), str(error))
         except WorkflowCheckpointException as error:
             why = tuple(error.differences) if isinstance(error, IncompatibleWorkflow) else ()
@@ -122,24 +122,24 @@ async def _restore(compiled: Compiled, opened: OpenThread) -> tuple[str, ...]:
     breaking, added = changes_since(head, compiled)
     if breaking:
         raise IncompatibleWorkflow(head.checkpoint_id, compiled.graph.name, breaking)
-    _read_tail(compatible_position(head, compiled), opened)
+    _read_tail(compiled, compatible_position(head, compiled), opened)
     return tuple(added)
 
 
-def _read_tail(position: Position, opened: OpenThread) -> None:
-    thread = LiveThread("", Instances({}))
+def _read_tail(compiled: Compiled, position: Position, opened: OpenThread) -> None:
+    thread = LiveThread("", Instances(compiled.graph))
     thread.position = position
     opened.load_inbox(position.renamed_types)
     take_journal(thread, opened)
 
 
-async def _is_readable(stored: _Stored | _Plain, thread_id: str) -> bool:
+async def _is_readable(compiled: Compiled, stored: _Stored | _Plain, thread_id: str) -> bool:
     """Whether only this workflow cannot read it: a type is missing, or was renamed."""
     try:
         opened = await stored.open(thread_id, None)
         head = None if opened is None else await opened.load_head()
         if opened is not None and head is not None:
-            _read_tail(position_of(head), opened)
+            _read_tail(compiled, position_of(head), opened)
     except DamagedCheckpoint:
         return False
     return True

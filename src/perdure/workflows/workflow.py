@@ -166,6 +166,11 @@ class Workflow:
         thread = self._live.find(self._live.default_thread_id) if self._live.default_thread_id else None
         return WorkflowRunState.IDLE if thread is None else thread.status
 
+    def get_last_checkpoint_id(self) -> str | None:
+        """The head of the object's default thread; None without a storage, or before its first run."""
+        thread = self._live.find(self._live.default_thread_id) if self._live.default_thread_id else None
+        return None if thread is None else thread.head_id
+
     # Methods whose body is a function of the workflow, in the module of its idea.
     history = threads.history
     head = threads.head

@@ -95,7 +95,7 @@ def not_async(page: str) -> int:
 async def functions() -> None:
     assert_type(await digest.run(["a"]), WorkflowRunResult)
     stream = assert_type(digest.run(["a"], stream=True), ResponseStream[WorkflowEvent, WorkflowRunResult])
-    assert_type(await stream, WorkflowRunResult)
+    assert_type(await stream.get_final_response(), WorkflowRunResult)
     built: FunctionalWorkflow[..., str] = digest.build()
     assert_type(await built.run(["a"]), WorkflowRunResult)
     assert_type(digest.open(thread_id="t"), RunHandle)

@@ -51,7 +51,7 @@ async def thinking(messages: Any, info: AgentInfo) -> AsyncIterator[Any]:
 async def test_updates_join_to_the_response(model: Any) -> None:
     stream = Agent(model, name="writer", tools=[double]).run("Go", stream=True)
     updates = await updates_of(stream)
-    response = await stream
+    response = await stream.get_final_response()
     assert AgentResponse.from_updates(updates) == response
     assert response.usage_details is not None
 
@@ -81,7 +81,7 @@ async def test_value_is_streamed_as_its_json_text() -> None:
 
     stream = Agent(FunctionModel(stream_function=answers), name="writer", output_type=list[int]).run("Go", stream=True)
     updates = await updates_of(stream)
-    response = await stream
+    response = await stream.get_final_response()
     assert response.value == [1, 2]
     assert AgentResponse.from_updates(updates) == response
     assert "".join(update.text for update in updates) == '{"response":[1,2]}'
@@ -113,7 +113,7 @@ async def test_agent_called_by_a_tool_does_not_stream_to_the_caller() -> None:
     stream = agent.run("Go", stream=True)
     updates = await updates_of(stream)
     assert "".join(update.text for update in updates) == "It is so."
-    assert AgentResponse.from_updates(updates) == await stream
+    assert AgentResponse.from_updates(updates) == await stream.get_final_response()
 
 
 async def test_resumed_run_does_not_stream_recorded_text_again(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_resumed_run_does_not_stream_recorded_text_again(tmp_path: Path) -
         try:
             async for event in stream:
                 text += event.data.text if isinstance(event.data, AgentResponseUpdate) else ""
-            return text, last(await stream)
+            return text, last(await stream.get_final_response())
         except Boom:
             return text, None
 

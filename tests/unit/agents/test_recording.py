@@ -230,7 +230,7 @@ async def test_words_streamed_before_a_wait_are_not_streamed_again() -> None:
     async def watched(**options: Any) -> tuple[list[str], Any]:
         stream = flow().run(thread_id="t", stream=True, **options)
         live = [event.data async for event in stream if event.type == "output"]
-        return [content.type for update in live for content in update.contents], await stream
+        return [content.type for update in live for content in update.contents], await stream.get_final_response()
 
     first, result = await watched(message="go")
     [request] = result.get_request_info_events()
@@ -256,11 +256,11 @@ async def test_words_recorded_before_a_crash_are_not_streamed_again(nth: int, ex
         return WorkflowBuilder(name="w", start_executor=agent, checkpoint_storage=storage).build()
 
     with pytest.raises(ProcessGone):
-        await flow(faults.wrap(storage)).run("go", thread_id="t", stream=True)
+        await flow(faults.wrap(storage)).run("go", thread_id="t", stream=True).get_final_response()
     stream = flow(storage).run(thread_id="t", stream=True, takeover=True)
     live = [event.data async for event in stream if event.type == "output"]
     assert [content.type for update in live for content in update.contents] == expected
-    assert [response.text for response in (await stream).get_outputs()] == ["one two"]
+    assert [response.text for response in (await stream.get_final_response()).get_outputs()] == ["one two"]
 
 
 async def test_one_agent_serves_many_threads_at_once() -> None:

@@ -39,7 +39,7 @@ async def test_streamed_updates_join_to_the_unstreamed_response(script: list[Any
     calm = await agent(*script).run("go")
     stream = agent(*script).run("go", stream=True)
     updates = [update async for update in stream]
-    assert AgentResponse.from_updates(updates) == await stream == calm
+    assert AgentResponse.from_updates(updates) == await stream.get_final_response() == calm
 
 
 async def test_a_text_is_streamed_word_by_word() -> None:

@@ -188,7 +188,7 @@ async def test_agent_called_by_a_tool_is_not_in_the_stream_of_the_caller() -> No
     stream = ScriptedAgent("agent", [Call("ask", {"question": "?"}), "done"], tools=[ask]).run("go", stream=True)
     updates = [update async for update in stream]
     assert {update.author_name for update in updates} == {"agent", None}
-    assert AgentResponse.from_updates(updates) == await stream
+    assert AgentResponse.from_updates(updates) == await stream.get_final_response()
 
 
 # ---------------------------------------------------------------- approval

@@ -111,7 +111,7 @@ async def test_stream_of_another_type_is_emitted_live_and_joins_to_the_response(
     stream = flow(Remembering()).run("hi", stream=True)
     live = [event.data async for event in stream if event.type == "output"]
     assert [update.text for update in live] == ["turn", " 1", ""]
-    [response] = (await stream).get_outputs()
+    [response] = (await stream.get_final_response()).get_outputs()
     assert response.messages == [Message("assistant", "turn 1", "remembering")]
     assert response.usage_details == {"tokens": 2}
 

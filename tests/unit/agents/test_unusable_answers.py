@@ -226,5 +226,5 @@ async def test_stream_after_a_dead_end_leaves_out_the_calls_that_led_to_it(tmp_p
     speaker = flow(agent(Repaired([], log), log), tmp_path).as_agent()
     stream = speaker.run(thread_id="t", stream=True)
     updates = [update async for update in stream]
-    assert AgentResponse.from_updates(updates).messages == (await stream).messages
+    assert AgentResponse.from_updates(updates).messages == (await stream.get_final_response()).messages
     assert not any(str(content.call_id).startswith("b") for update in updates for content in update.contents)

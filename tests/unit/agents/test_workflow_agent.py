@@ -80,7 +80,7 @@ async def test_streamed_updates_join_to_the_unstreamed_response() -> None:
     stream = pair().as_agent("team").run("go", stream=True)
     updates = [update async for update in stream]
     assert "one" in [update.text for update in updates]  # word by word
-    streamed = await stream
+    streamed = await stream.get_final_response()
     assert AgentResponse.from_updates(updates) == streamed
     assert streamed.messages == calm.messages and streamed.usage_details == calm.usage_details
 
@@ -94,7 +94,7 @@ async def test_output_of_a_sub_workflow_is_streamed_once_or_not_at_all(is_direct
         builder = builder.add_edge(sub, ScriptedAgent("last", ["three"]))
     stream = builder.build().as_agent().run("go", stream=True)
     joined = AgentResponse.from_updates([update async for update in stream])
-    assert joined == await stream
+    assert joined == await stream.get_final_response()
     assert joined.text == ("one two" if is_direct else "three")
 
 
@@ -111,7 +111,11 @@ async def test_replies_of_parallel_agents_stay_separate() -> None:
         WorkflowBuilder(start_executor=start).add_fan_out_edges(start, team).build().as_agent().run("go", stream=True)
     )
     joined = AgentResponse.from_updates([update async for update in stream])
-    assert [message.text for message in (await stream).messages] == ["x says so", "y says so", "z says so"]
+    assert [message.text for message in (await stream.get_final_response()).messages] == [
+        "x says so",
+        "y says so",
+        "z says so",
+    ]
     assert sorted(message.text for message in joined.messages) == ["x says so", "y says so", "z says so"]
 
 
@@ -169,7 +173,7 @@ async def test_updates_of_a_resumed_agent_join_to_its_response(nth: int) -> None
         await pair(faults.wrap(storage)).as_agent().run("go", session=session)
     stream = pair(storage).as_agent().run(session=session, stream=True, takeover=True)
     joined = AgentResponse.from_updates([update async for update in stream])
-    assert joined == await stream
+    assert joined == await stream.get_final_response()
     assert joined.text == "one twofour five"
 
 
@@ -186,7 +190,7 @@ async def test_updates_after_each_approval_join_to_the_response() -> None:
     while asked:
         stream = build().run(asked[0].approve(), session=session, stream=True)
         joined = AgentResponse.from_updates([update async for update in stream])
-        assert joined == await stream
+        assert joined == await stream.get_final_response()
         asked = joined.user_input_requests
     assert joined.text == "all done"
     assert [message.role for message in joined.messages] == ["assistant", "tool", "assistant"]
@@ -249,7 +253,7 @@ async def test_approval_request_is_passed_unchanged_and_answered_with_a_response
 
     stream = build().run("go", session=session, stream=True)
     updates = [update async for update in stream]
-    first, second = (await stream).user_input_requests
+    first, second = (await stream.get_final_response()).user_input_requests
     assert [request for update in updates for request in update.user_input_requests] == [first, second]
     left = await build().run(first.approve({"amount": 4}), session=session)
     assert left.user_input_requests == [second]
@@ -316,7 +320,7 @@ async def test_workflow_agent_rejects_context_providers() -> None:
 async def test_updates_can_be_merged_under_an_id_as_in_the_reference() -> None:
     stream = pair().as_agent().run("go", stream=True)
     merged = WorkflowAgent.merge_updates([update async for update in stream], "r1")
-    assert (merged.response_id, merged.messages) == ("r1", (await stream).messages)
+    assert (merged.response_id, merged.messages) == ("r1", (await stream.get_final_response()).messages)
 
 
 @pytest.mark.parametrize("value", [5, {"a": 1}, [1, 2]])

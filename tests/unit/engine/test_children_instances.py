@@ -82,6 +82,25 @@ async def test_one_workflow_object_runs_in_several_parents_and_by_itself(kind: t
     assert outputs(await child.run("own")) == ["own2"], "it has run by itself before, in this thread"
 
 
+@pytest.mark.parametrize("thread_id", [None, "named"])
+async def test_children_of_the_default_thread_share_what_constructors_got(thread_id: str | None) -> None:
+    class Listing(Executor):
+        def __init__(self, id: str, seen: list[str]) -> None:
+            super().__init__(id)
+            self.seen = seen
+
+        @handler
+        async def note(self, message: str, ctx: WorkflowContext[Never, str]) -> None:
+            self.seen.append(message)
+            await ctx.yield_output(f"{message}{len(self.seen)}")
+
+    seen: list[str] = []
+    flow = around(WorkflowBuilder(start_executor=Listing("list", seen)).build())
+    await flow.run("x", thread_id=None if thread_id is None else "first")
+    assert outputs(await flow.run("y", thread_id=thread_id)) == (["y2"] if thread_id is None else ["y1"])
+    assert seen == (["x", "y"] if thread_id is None else ["x"])
+
+
 async def test_a_parent_and_its_child_run_by_themselves_at_the_same_time() -> None:
     stage = Stage()
     child = line(stage, "ab")

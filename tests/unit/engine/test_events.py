@@ -271,13 +271,14 @@ async def test_an_executors_own_event_is_marked_as_such() -> None:
 async def test_executor_cannot_forge_events_of_the_engine(kind: str) -> None:
     result = await alone(lambda message, ctx: ctx.add_event(WorkflowEvent(kind, "forged"))).run("x")
     assert not [event for event in result if event.data == "forged"]
-    assert warnings_of(result) == [f"Executor 'only' tried to add a {kind!r} event; only the engine emits those."]
+    [warning] = warnings_of(result)
+    assert warning.startswith(f"Executor 'only' attempted to emit a {kind!r} event, which is reserved: ")
 
 
 async def test_handler_knows_whether_its_run_is_streamed() -> None:
     workflow = alone(lambda message, ctx: ctx.yield_output(ctx.is_streaming()))
     assert (await workflow.run("x")).get_outputs() == [False]
-    assert (await workflow.run("x", stream=True)).get_outputs() == [True]
+    assert (await workflow.run("x", stream=True).get_final_response()).get_outputs() == [True]
 
 
 async def test_iterations_are_counted_from_one_for_each_message() -> None:

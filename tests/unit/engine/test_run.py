@@ -424,4 +424,4 @@ async def test_message_changed_by_its_sender_afterwards_is_delivered_unchanged()
     while (await anext(events)).type != "superstep_started":
         pass
     message.append("changed")
-    assert (await stream).get_outputs() == [["as it was"]]
+    assert (await stream.get_final_response()).get_outputs() == [["as it was"]]

@@ -16,6 +16,7 @@ from perdure import (
     UnknownExecutor,
     Workflow,
     WorkflowBuilder,
+    WorkflowInvocationKwargs,
 )
 
 
@@ -49,6 +50,15 @@ async def test_arguments_by_executor_must_hold_mappings() -> None:
     with pytest.raises(UnknownExecutor, match=r"client_kwargs, given by executor, names the executor 'tow'.*'two'"):
         await workflow.run("x", client_kwargs={"one": {"a": 1}, "tow": {}})
     assert len((await workflow.run("x")).get_outputs()) == 2
+
+
+async def test_arguments_of_one_executor_override_those_of_all() -> None:
+    both = WorkflowInvocationKwargs({"user": "ann", "role": "cook"}, {"two": {"user": "bo"}})
+    result = await reporting().run("x", function_invocation_kwargs=both)
+    ann, bo = {"user": "ann", "role": "cook"}, {"user": "bo", "role": "cook"}
+    assert result.get_outputs() == [("one", ann, {}), ("two", bo, {})]
+    with pytest.raises(UnknownExecutor, match="names the executor 'tow'"):
+        await reporting().run("x", client_kwargs=WorkflowInvocationKwargs({}, {"tow": {}}))
 
 
 async def test_arguments_must_be_a_mapping() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from tests.unit.engine.flows import Gate, Weather, crossing, gated, kinds, shouting, take_all
@@ -11,8 +11,10 @@ from tests.unit.engine.flows import Gate, Weather, crossing, gated, kinds, shout
 from perdure import InMemoryCheckpointStorage, ResponseStream, WorkflowEvent, WorkflowRunState
 
 
-async def test_a_stream_can_be_awaited_for_its_result() -> None:
-    assert (await shouting().run("hi", stream=True)).get_outputs() == ["<HI>"]
+async def test_an_awaited_stream_is_the_stream_itself() -> None:
+    stream = shouting().run("hi", stream=True)
+    assert await stream is stream
+    assert (await stream.get_final_response()).get_outputs() == ["<HI>"]
 
 
 async def test_a_stream_that_was_iterated_still_gives_its_result() -> None:
@@ -20,7 +22,7 @@ async def test_a_stream_that_was_iterated_still_gives_its_result() -> None:
     seen = [event async for event in stream]
     final = await stream.get_final_response()
     assert [event for event in seen if event.type == "output"] == [event for event in final if event.type == "output"]
-    assert await stream is final
+    assert await stream.get_final_response() is final
 
 
 async def test_events_arrive_while_the_run_is_still_at_work() -> None:
@@ -38,7 +40,9 @@ async def test_nothing_runs_before_the_stream_is_used() -> None:
     stream = crossing(weather).run("cart", stream=True)
     await asyncio.sleep(0)
     assert weather.seen == []
-    await stream
+    _ = await stream
+    assert weather.seen == []
+    await stream.get_final_response()
     assert weather.seen == ["cart"]
 
 
@@ -133,10 +137,10 @@ async def test_closing_a_stream_that_never_began_does_nothing() -> None:
 
 async def test_closing_twice_or_after_the_end_does_nothing() -> None:
     stream = shouting().run("hi", stream=True)
-    result = await stream
+    result = await stream.get_final_response()
     await stream.aclose()
     await stream.aclose()
-    assert (await stream).get_outputs() == result.get_outputs()
+    assert (await stream.get_final_response()).get_outputs() == result.get_outputs()
 
 
 async def test_closing_a_stream_that_failed_raises_nothing() -> None:
@@ -173,3 +177,33 @@ async def test_run_streaming_is_the_same_stream() -> None:
     assert kinds([event async for event in workflow.run_streaming("a")]) == kinds(
         [event async for event in workflow.run("a", stream=True)]
     )
+
+
+async def test_stream_of_own_items_takes_hooks_in_the_order_of_their_use() -> None:
+    seen: list[object] = []
+
+    async def count() -> AsyncIterator[int]:
+        for number in range(3):
+            yield number
+
+    own: ResponseStream[int, int] = ResponseStream(count(), finalizer=sum)
+    stream = own.with_transform_hook(lambda item: item + 10).with_cleanup_hook(lambda: seen.append("cleaned up"))
+    stream = stream.with_result_hook(seen.append)
+    assert [item async for item in stream] == [10, 11, 12]
+    assert await stream.get_final_response() == 3 and seen == ["cleaned up", 3]
+
+
+async def test_result_hook_of_a_run_replaces_the_result_that_it_gets() -> None:
+    stream = shouting().run("hi", stream=True).map(lambda event: event.type, len)
+    assert await stream.get_final_response() == len([event async for event in shouting().run("hi", stream=True)])
+    changed = shouting().run("hi", stream=True).with_result_hook(lambda result: result.get_outputs())
+    result: object = await changed.get_final_response()
+    assert result == ["<HI>"]
+    assert [event.type for event in changed.updates][-1] == "status"
+
+
+async def test_last_checkpoint_of_the_default_thread_is_known() -> None:
+    workflow = shouting(checkpoint_storage=InMemoryCheckpointStorage())
+    assert workflow.get_last_checkpoint_id() is None
+    result = await workflow.run("hi")
+    assert workflow.get_last_checkpoint_id() == result.checkpoint_id

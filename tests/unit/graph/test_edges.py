@@ -93,3 +93,13 @@ def test_a_group_with_too_few_ends_is_rejected() -> None:
         FanInEdgeGroup(["a"], "b")
     with pytest.raises(ValueError, match="exactly one default case"):
         SwitchCaseEdgeGroup("a", [SwitchCaseEdgeGroupDefault("b"), SwitchCaseEdgeGroupDefault("c")])
+
+
+def test_parts_of_a_graph_survive_the_way_through_json() -> None:
+    def is_long(message: str) -> bool:
+        return len(message) > 3
+
+    case, default = SwitchCaseEdgeGroupCase(is_long, "b"), SwitchCaseEdgeGroupDefault("c")
+    edge, group = Edge("a", "b", is_long), SwitchCaseEdgeGroup("a", [case, default])
+    for part in (case, default, edge, group):
+        assert type(part).from_json(part.to_json()).to_dict() == part.to_dict()

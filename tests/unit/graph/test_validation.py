@@ -192,19 +192,19 @@ def test_outputs_are_designated(output: Any, intermediate: Any, outputs: list[st
     [
         ([], None, "name none, so the workflow would have no output"),
         ([], [], "name none"),
-        (["final", "final"], None, "Duplicate executor in output_from"),
-        (["final"], ["draft", "draft"], "Duplicate executor in intermediate_output_from"),
-        (["final"], ["final"], "Executor 'final' cannot be both output and intermediate"),
+        (["final", "final"], None, "Duplicate output executor designation.* in output_from"),
+        (["final"], ["draft", "draft"], "Duplicate intermediate executor designation.* in intermediate_output_from"),
+        (["final"], ["final"], "cannot be both output and intermediate designated: .'final'"),
         ("all", "all", "cannot be both output and intermediate"),
         (
             ["finall"],
             None,
-            r"Executor 'finall' of output_from is not present in the workflow graph \(did you mean 'final'\?\)",
+            r"Output executor 'finall' is not present in the workflow graph, .*did you mean 'final'",
         ),
         (
             ["silent"],
             None,
-            r"Executor 'silent' of output_from must have output type annotations.*WorkflowContext\[",
+            r"Output executor 'silent' must have output type annotations.*WorkflowContext\[",
         ),
     ],
 )
@@ -225,7 +225,9 @@ def test_an_unknown_literal_for_outputs_is_rejected(output: Any, intermediate: A
 
 
 def test_an_executor_that_is_not_in_the_graph_cannot_be_designated() -> None:
-    with pytest.raises(WorkflowValidationError, match="'stranger' of output_from is not present in the workflow"):
+    with pytest.raises(
+        WorkflowValidationError, match="'stranger' is not present in the workflow graph, but output_from"
+    ):
         with_outputs([sink("stranger")]).build()
 
 

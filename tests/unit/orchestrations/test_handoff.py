@@ -268,7 +268,7 @@ async def test_words_stream_as_they_come_and_usage_adds_up_over_the_thread(stora
     ]
     words = [part.text for part in parts if part.text]
     assert words == ["One", " word", " more."]
-    result = await answer_question(workflow, await stream, "Really?")
+    result = await answer_question(workflow, await stream.get_final_response(), "Really?")
     assert result.usage == {"total_token_count": 11}
 
 

@@ -59,4 +59,4 @@ async def test_agent_streams_its_words() -> None:
     stream = support(InMemoryCheckpointStorage()).as_agent().run(FIRST, stream=True)
     updates: list[AgentResponseUpdate] = [update async for update in stream]
     assert [update.text for update in updates if update.text] == ["What", " is", " the", " order?"]
-    assert (await stream).text == "What is the order?"
+    assert (await stream.get_final_response()).text == "What is the order?"

@@ -123,7 +123,7 @@ async def test_an_executor_may_be_the_last_and_take_the_response() -> None:
 
 def test_last_participant_must_have_an_output() -> None:
     builder = SequentialBuilder(participants=[ScriptedAgent("writer", []), Shortens("shorten")])
-    with pytest.raises(WorkflowValidationError, match="'shorten' of output_from must have output type"):
+    with pytest.raises(WorkflowValidationError, match="'shorten' must have output type"):
         builder.build()
 
 

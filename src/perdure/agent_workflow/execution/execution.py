@@ -205,7 +205,7 @@ class Execution:
                         ended += [] if event.replayed else [view]
                     elif not event.replayed or event.type == "request_info":
                         self._emit(view)
-            result = await stream
+            result = await stream.get_final_response()
             for view in ended:
                 self._emit(view)
         except Exception as error:

@@ -18,6 +18,9 @@ from perdure.agents.conversation.twins import session_to_framework, to_framework
 from perdure.agents.conversation.update import AgentResponseUpdate, as_update
 from perdure.agents.recording import edited_arguments
 from perdure.agents.tools import Tool, as_tool
+from perdure.engine.run.stream import ResponseStream
+
+ResponseStream.made_by = agent_framework.ResponseStream  # its chat clients reject streams of any other class
 
 CALL_TYPES = ("function_call", "function_result", "function_approval_request", "function_approval_response")
 

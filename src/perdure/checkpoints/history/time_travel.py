@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from perdure.checkpoints.access import OwnerWait, abandon_claim, storage_errors
-from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, copy_checkpoint, new_checkpoint_id, utc_now
+from perdure.checkpoints.checkpoint import (
+    CheckpointID,
+    WorkflowCheckpoint,
+    check_made_by_hand,
+    copy_checkpoint,
+    new_checkpoint_id,
+    utc_now,
+)
 from perdure.checkpoints.delta.recent import Recent, RecentThreads, encode_commit
 from perdure.checkpoints.encode import encode_graph
 from perdure.checkpoints.thread import StoredThread
@@ -119,6 +126,7 @@ async def checkpoint(
 
 async def save(storage: StoreCheckpointStorage, checkpoint: WorkflowCheckpoint) -> None:
     """`StoreCheckpointStorage.save`."""
+    check_made_by_hand(checkpoint)
     thread_id = checkpoint.thread_id or new_thread_id()
 
     async def act(thread: StoredThread) -> CheckpointInfo | None:

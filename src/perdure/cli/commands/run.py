@@ -265,7 +265,7 @@ async def _run(storage: Any, start: Start, progress: Progress[Any]) -> None:
         async with await start() as stream:
             async for event in stream:
                 progress.print_event(event)
-            result = await stream
+            result = await stream.get_final_response()
     finally:
         if hasattr(storage, "close"):
             await storage.close()

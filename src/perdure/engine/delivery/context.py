@@ -108,7 +108,8 @@ class DeliveryContext(msgspec.Struct, eq=False):
 
     async def add_event(self, event: WorkflowEvent) -> None:
         if event.type in RESERVED_FOR_ENGINE:
-            text = f"Executor {self.executor_id!r} tried to add a {event.type!r} event; only the engine emits those."
+            use = "yield_output() emits it" if event.type in ("output", "intermediate") else "the engine emits it"
+            text = f"Executor {self.executor_id!r} attempted to emit a {event.type!r} event, which is reserved: {use}."
             self.delivery.emit_once(WorkflowEvent("warning", text, executor_id=self._lane.full_id))
             return
         lane = self._lane

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine
 from contextvars import ContextVar
 from functools import partial
@@ -27,6 +28,7 @@ from perdure.graph.handlers import Returns
 from perdure.graph.policy import DEFAULT, FailurePolicy
 from perdure.isolation import isolate
 from perdure.records import WorkflowMessage
+from perdure.twins import HOMES
 
 
 def take_off_suspension(context: DeliveryContext) -> bool:
@@ -207,9 +209,12 @@ class Lane(msgspec.Struct, eq=False):
                 "is due in the checkpoint. Nothing was changed. Add the handler and resume."
             )
         # The mailbox keeps the message unchanged: if this superstep fails, it is delivered again.
-        arguments: tuple[Any, ...] = (in_family(isolate(message.data), handler.message_type),)
+        arguments: tuple[Any, ...] = (isolate(message.data),)
         if request is not None:
-            arguments = (in_family(isolate(request.data), handler.request_type), *arguments)
+            arguments = (isolate(request.data), *arguments)
+        if HOMES.keys() & sys.modules.keys():  # `has_twins()`, without a call for each delivery
+            types = (handler.message_type,) if request is None else (handler.request_type, handler.message_type)
+            arguments = tuple(map(in_family, arguments, types))
         if handler.takes_context:
             work = handler.function(self.executor, *arguments, context)
         else:

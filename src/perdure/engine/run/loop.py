@@ -364,6 +364,14 @@ class Loop:
             thread.position, thread.children, thread.journal, thread.records = position, {}, {}, {}
             thread.is_dirty = False
 
+    async def set_aside(self, count: int) -> None:
+        """Make a checkpoint of what the unfinished deliveries recorded, and forget them."""
+        thread = self._thread
+        if thread.records and self.scope.stored_thread is not None:
+            await self.enter(add_records(thread.position, thread.records))
+        self.committer.emit(WorkflowEvent("warning", _describe_set_aside(count, thread.head_id)))
+        thread.journal, thread.records = {}, {}
+
     async def enter(self, after: Position, consumed: Sequence[str] = ()) -> None:
         """Commit a position with an input, answers or a rewind. Always saved synchronously."""
         if self._compiled.has_hooks:
@@ -373,3 +381,10 @@ class Loop:
         await self.committer.commit(after, consumed)
         if task is not None and task.cancelling() > cancels_before:  # the commit completed nevertheless
             raise asyncio.CancelledError
+
+
+def _describe_set_aside(count: int, head_id: str | None) -> str:
+    text = f"{count} unfinished deliveries of an earlier run were left out for a new message"
+    if head_id is None:
+        return f"{text}. The thread has no storage, so they are gone."
+    return f"{text}. They stay in the thread's history: run(checkpoint_id={head_id!r}) goes back to them."

@@ -9,6 +9,7 @@ from typing import Any
 from perdure.checkpoints.access import OwnerWait
 from perdure.checkpoints.any_storage import OpenThread, load_checkpoint, open_thread
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.encode import is_due
 from perdure.checkpoints.migration.migrations import Migrator
 from perdure.engine.delivery.scope import absorb_records, take_journal
 from perdure.engine.run.loop import Loop
@@ -62,6 +63,11 @@ def changes_since(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> tuple[l
             breaking += broken
         else:
             breaking.append("its graph signature is different")
+    for source_id, messages in checkpoint.messages.items():
+        for index, message in enumerate(messages):
+            if not is_due(message, source_id):
+                reason = f"messages[{source_id!r}][{index}] is not a WorkflowMessage of that sender with a target_id"
+                raise DamagedCheckpoint(checkpoint.checkpoint_id, reason)
     for executor_id in sorted(_missing_executors(checkpoint, compiled, "")):
         if checkpoint.graph_signature_hash == compiled.signature_hash:
             reason = f"something is due to executor {executor_id!r}, which its graph does not have"

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, TypedDict, get_args
 
+import msgspec
+
 from perdure.engine.thread.inputs import (
     cancel_requests,
     check_answers,
     deliver_answers,
     pass_deadlines,
 )
-from perdure.engine.thread.level import arrange_arguments
+from perdure.engine.thread.level import WorkflowInvocationKwargs, arrange_arguments, request_in_child
 from perdure.engine.thread.live_threads import LiveThread
 from perdure.engine.thread.position import Position, every_level, own_event
 from perdure.errors import InvalidRun, NoStorage, ThreadNotFound, ThreadNotIdle, WrongInputType, did_you_mean, type_name
@@ -24,6 +26,7 @@ from perdure.names import check_identifier, check_options, checkpoint_id_of
 from perdure.records import CheckpointInfo, WorkflowMessage
 
 OnBusy = Literal["reject", "enqueue", "interrupt"]
+OnUnfinished = Literal["resume", "discard", "reject"]
 Durability = Literal["sync", "async", "exit"]
 
 
@@ -48,6 +51,10 @@ class RunOptions(TypedDict, total=False):
     """With `async`: how many supersteps may be unsaved."""
     on_busy: OnBusy
     """The behaviour when another run owns the thread."""
+    on_unfinished: OnUnfinished | None
+    """What a message does if the thread's last run did not finish its work: it waits until the work is done (`resume`),
+    sets the work aside in the thread's history (`discard`), or raises ThreadNotIdle (`reject`). Default: `reject` for a
+    named thread; in the workflow's default thread `discard` for a run that failed or was cancelled."""
     takeover: bool
     """Take the thread from its present owner."""
     fork: bool
@@ -60,8 +67,8 @@ class RunOptions(TypedDict, total=False):
     """Limit of supersteps since the last input. The workflow's own limit applies if it is lower."""
     include_status_events: bool
     """Keep `status` events in the result."""
-    function_invocation_kwargs: Mapping[str, Any] | None
-    client_kwargs: Mapping[str, Any] | None
+    function_invocation_kwargs: Mapping[str, Any] | WorkflowInvocationKwargs | None
+    client_kwargs: Mapping[str, Any] | WorkflowInvocationKwargs | None
     tools: Any
     """Tools for the agents, beside their own: one, or several. They are not stored: a resumed run needs them again."""
 
@@ -80,6 +87,7 @@ class RunRequest:
     durability: str = "sync"
     max_lag: int = 8
     on_busy: str = "reject"
+    on_unfinished: str | None = None
     takeover: bool = False
     fork: bool = False
     force: bool = False
@@ -87,8 +95,8 @@ class RunRequest:
     change_state: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     """Changes the state in the commit of the input. An error that it raises rejects the run."""
     include_status_events: bool = False
-    function_invocation_kwargs: Mapping[str, Any] | None = None
-    client_kwargs: Mapping[str, Any] | None = None
+    function_invocation_kwargs: Mapping[str, Any] | WorkflowInvocationKwargs | None = None
+    client_kwargs: Mapping[str, Any] | WorkflowInvocationKwargs | None = None
     tools: Any = None
     cancelled: frozenset[str] = frozenset()
     """Requests to cancel, by id."""
@@ -117,18 +125,25 @@ def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequ
         storage = own_storage
     if checkpoint_id is not None:
         if storage is None:
-            raise NoStorage("Running from a checkpoint")
+            raise NoStorage("Cannot restore from checkpoint: Running from a checkpoint")
         arguments["checkpoint_id"] = checkpoint_id_of(checkpoint_id)
     if responses is not None:
         arguments["responses"] = dict(responses)
-    return RunRequest(message=message, storage=storage, **arguments)
+    content = message.data if isinstance(message, WorkflowMessage) else message
+    return RunRequest(message=content, storage=storage, **arguments)
 
 
 def _refuse_meaningless(message: Any, responses: Any, checkpoint_id: Any, fork: bool) -> None:
     if message is not None and responses is not None:
-        raise InvalidRun("run() takes a message or responses, not both: answer first, then send the message.")
+        raise InvalidRun(
+            "Cannot provide both 'message' and 'responses': run() takes a message or responses, not both. Answer "
+            "first, then send the message."
+        )
     if message is not None and checkpoint_id is not None:
-        raise InvalidRun("run() takes a message or a checkpoint_id, not both: restore first, then send the message.")
+        raise InvalidRun(
+            "Cannot provide both 'message' and 'checkpoint_id': run() takes a message or a checkpoint_id, not both. "
+            "Restore first, then send the message."
+        )
     if fork and checkpoint_id is None:
         raise InvalidRun("run(fork=True) needs the checkpoint_id to fork from.")
     if responses is not None and not isinstance(responses, Mapping):
@@ -171,6 +186,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "answered_by": check_identifier,
     "durability": lambda _, value: check_durability(value),
     "on_busy": lambda name, value: _one_of(name, value, OnBusy),
+    "on_unfinished": lambda name, value: None if value is None else _one_of(name, value, OnUnfinished),
     "max_lag": _positive,
     "max_iterations": lambda name, value: None if value is None else _positive(name, value),
     "thread_id": check_identifier,
@@ -230,6 +246,8 @@ class Entry:
     warnings: tuple[WorkflowEvent, ...] = ()
     consumed: tuple[str, ...] = ()
     """Inbox items that the position takes in."""
+    set_aside: int = 0
+    """How many unfinished deliveries of earlier runs the position leaves out."""
 
 
 def enter(
@@ -250,11 +268,15 @@ def enter(
     )
     has_passed = position is not standing
     is_resume = is_restored or has_passed
+    unfinished = 0
     if request.message is not None:
         check_message(graph, request.message)
-        if request.on_busy == "reject" and standing.is_interrupted:
-            levels = every_level(standing)
-            raise ThreadNotIdle(thread.thread_id, sum(len(level.mailbox) + len(level.suspended) for level in levels))
+        choice = choose_for_unfinished(graph, standing, request)
+        due = sum(len(level.mailbox) + len(level.suspended) for level in every_level(standing))
+        if choice == "reject":
+            raise ThreadNotIdle(thread.thread_id, due)
+        if choice == "discard":
+            position, unfinished = leave_out_unfinished(position), due
     is_unknown = standing.next_delivery_id == 1 and not thread.inbox
     if (request.responses is not None or request.cancelled) and request.thread_id is not None and is_unknown:
         raise ThreadNotFound(request.thread_id)
@@ -262,7 +284,39 @@ def enter(
     after = position if entry.position is None and has_passed else entry.position
     if request.change_state is not None and after is not None:
         after.state = request.change_state(isolate(after.state))
-    return Entry(after, entry.replayed_events, (*expired, *entry.warnings), entry.consumed)
+    return Entry(after, entry.replayed_events, (*expired, *entry.warnings), entry.consumed, unfinished)
+
+
+def choose_for_unfinished(graph: Graph, position: Position, request: RunRequest) -> str | None:
+    """What the request's message does with unfinished work at this position; None if it may join it."""
+    if request.message is None or not position.is_interrupted:
+        return None
+    if request.on_unfinished is not None:
+        return request.on_unfinished
+    if request.on_busy != "reject":
+        return "resume" if request.on_busy == "enqueue" else None
+    # Work at the limit of supersteps did not fail: nothing has tried it.
+    is_at_limit = position.since_input >= graph.max_iterations
+    return "reject" if request.thread_id is not None or is_at_limit else "discard"
+
+
+def leave_out_unfinished(position: Position) -> Position:
+    """A position without deliveries that are due or asleep. Those that wait for an answer from outside stay, also in
+    sub-workflows. `position` is not changed."""
+    return msgspec.structs.replace(
+        position,
+        mailbox=[],
+        suspended={
+            key: delivery
+            for key, delivery in position.suspended.items()
+            if not delivery.is_ready and any(request_id in position.requests for request_id in delivery.waits)
+        },
+        children={
+            key: child.at(leave_out_unfinished(child.position))
+            for key, child in position.children.items()
+            if any(request_in_child(request, child, key) is not None for request in position.requests.values())
+        },
+    )
 
 
 def _accept(
@@ -302,7 +356,8 @@ def _accept(
     if request.thread_id is not None:
         raise ThreadNotFound(request.thread_id)
     raise InvalidRun(
-        "run() needs a message, responses or a checkpoint_id: there is nothing to resume, and the start executor "
+        "Must provide at least one of 'message', 'responses' and 'checkpoint_id': run() needs a message, responses or "
+        "a checkpoint_id. There is nothing to resume, and the start executor "
         f"{graph.start_executor_id!r} does not accept None."
     )
 

@@ -16,8 +16,8 @@ from perdure.engine.delivery.scope import Journal, RunScope, add_records
 from perdure.engine.run.commit import Committer, resting_state, running_state
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.opening import Opening, note_unreleased, storage_key
-from perdure.engine.run.request import Entry, RunRequest, add_message, enter
-from perdure.engine.run.stream import ResponseStream
+from perdure.engine.run.request import Entry, RunRequest, add_message, choose_for_unfinished, enter
+from perdure.engine.run.stream import ResponseStream, StreamWork
 from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
 from perdure.engine.thread.position import Position, next_deadline, own_event
 from perdure.engine.watch import Watch
@@ -45,21 +45,22 @@ class WorkflowRunResult(list[WorkflowEvent]):
     def __init__(
         self,
         events: Iterable[WorkflowEvent],
-        status_events: list[WorkflowEvent],
-        outputs: list[WorkflowEvent],
-        requests: list[WorkflowEvent],
+        status_events: Sequence[WorkflowEvent] | None = None,
+        outputs: Iterable[WorkflowEvent] | None = None,
+        requests: Iterable[WorkflowEvent] | None = None,
         *,
-        thread_id: str,
-        run_id: str,
-        checkpoint_id: str | None,
+        thread_id: str = "",
+        run_id: str = "",
+        checkpoint_id: str | None = None,
         usage: dict[str, int] | None = None,
         about: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(events)
-        self._status_events = status_events
+        self._status_events = list(status_events or ())
         # As committed: in the order of the deliveries, so that a resumed run returns the same.
-        self._outputs = outputs
-        self._requests = requests
+        results = [event for event in self if event.type in ("output", "intermediate")] if outputs is None else outputs
+        asked = [event for event in self if event.type == "request_info"] if requests is None else requests
+        self._outputs, self._requests = list(results), list(asked)
         self.thread_id = thread_id
         self.run_id = run_id
         self.checkpoint_id = checkpoint_id
@@ -87,7 +88,7 @@ class WorkflowRunResult(list[WorkflowEvent]):
     def get_final_state(self) -> WorkflowRunState:
         """The final state of the run."""
         if not self._status_events or self._status_events[-1].state is None:
-            raise RuntimeError("This result has no final state: the run did not end.")
+            raise RuntimeError("Final state is unknown: the result has no status event, because the run did not end.")
         return self._status_events[-1].state
 
     def status_timeline(self) -> list[WorkflowEvent]:
@@ -170,7 +171,7 @@ class Run:
 
     def stream(self, view: View | None = None) -> ResponseStream[WorkflowEvent, WorkflowRunResult]:
         """Its events as they happen: as its followers get them, unless a view changes them."""
-        return ResponseStream(lambda put: self.execute(put, view=view), self.interrupt)
+        return ResponseStream(StreamWork(lambda put: self.execute(put, view=view), self.interrupt))
 
     async def _release(self, thread: LiveThread, ownership: Ownership, stored_thread: OpenThread | None) -> None:
         """Release the thread, here and in its store. Logs an error of the store."""
@@ -192,7 +193,7 @@ class Run:
     ) -> None:
         request, committer = self._request, loop.committer
         await self._opening.synchronise(thread, loop, stored_thread)
-        waits = request.message is not None and request.on_busy == "enqueue" and thread.position.is_interrupted
+        waits = choose_for_unfinished(self._compiled.graph, thread.position, request) == "resume"
         try:
             if waits:
                 self._announce(thread, committer, stored_thread)
@@ -206,6 +207,8 @@ class Run:
                 self._emit(event)
             for warning in entry.warnings:
                 committer.emit(warning)
+            if entry.set_aside:
+                await loop.set_aside(entry.set_aside)
             self._entering = entry.position
             if entry.position is not None:
                 await loop.enter(entry.position, entry.consumed)

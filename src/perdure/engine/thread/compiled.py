@@ -215,8 +215,8 @@ async def _select(group: FanOutEdgeGroup, data: Any, targets: list[str]) -> list
     unknown = [target for target in chosen if target not in targets]
     if unknown:
         raise InvalidSelection(
-            f"{who} chose {unknown[0]!r}, which is not one of its targets: {', '.join(map(repr, targets))}. The "
-            "superstep was discarded."
+            f"Invalid selection result: {who} chose {unknown[0]!r}, which is not one of its targets: "
+            f"{', '.join(map(repr, targets))}. The superstep was discarded."
         )
     return chosen
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -130,11 +130,11 @@ def child_level(parent: Level, child: Child, thread: LiveThread) -> Level:
 
 
 def instances_of(thread: LiveThread, child: Child, compiled: Compiled) -> Instances:
-    """The executors of a child, created on first use. Each child has its own, none shares the user's."""
+    """The executors of a child, created on first use. Each child has its own."""
     child_id = child.message.delivery_id
     instances = thread.children.get(child_id)
     if instances is None:
-        instances = thread.children[child_id] = Instances(compiled.graph.nodes)
+        instances = thread.children[child_id] = thread.executors.of_child(compiled.graph)
     return instances
 
 
@@ -272,12 +272,31 @@ class RunArguments(Mapping[str, Any]):
         return f"RunArguments({self.as_given!r})"
 
 
-def arrange_arguments(arguments: Mapping[str, Any], executor_ids: Mapping[str, Any], parameter: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class WorkflowInvocationKwargs:
+    """Run arguments for all executors, and for some of them, by executor id: these override the former."""
+
+    global_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    executor_kwargs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def arrange_arguments(
+    arguments: Mapping[str, Any] | WorkflowInvocationKwargs, executor_ids: Mapping[str, Any], parameter: str
+) -> dict[str, Any]:
     """By executor if any key is an executor's id, otherwise for all of them."""
+    if isinstance(arguments, WorkflowInvocationKwargs):
+        for_all = {GLOBAL: _own(dict(arguments.global_kwargs))}
+        return for_all | _arrange_by_executor(arguments.executor_kwargs, executor_ids, parameter)
     if not isinstance(arguments, Mapping):
         raise InvalidRun(f"{parameter} must be a mapping, got {type(arguments).__name__}.")
     if not any(key in executor_ids for key in arguments):
         return {GLOBAL: _own(dict(arguments))}
+    return _arrange_by_executor(arguments, executor_ids, parameter)
+
+
+def _arrange_by_executor(
+    arguments: Mapping[str, Any], executor_ids: Mapping[str, Any], parameter: str
+) -> dict[str, Any]:
     for key, value in arguments.items():
         if key not in executor_ids:
             raise UnknownExecutor(key, executor_ids, f"{parameter}, given by executor,")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
@@ -17,21 +17,43 @@ from perdure.engine.thread.position import Effects, Position
 from perdure.errors import ThreadBusy
 from perdure.events import WorkflowRunState
 from perdure.graph.executor import Executor
-from perdure.graph.graph import Node
+from perdure.graph.graph import Graph
 from perdure.names import new_thread_id
 from perdure.records import Record
 
 
 class Instances(dict[str, Executor]):
-    """Executor instances of one thread, created on first use."""
+    """Executor instances of one thread, or of a sub-workflow in it, created on first use.
 
-    def __init__(self, nodes: Mapping[str, Node], executors: Mapping[str, Executor] | None = None) -> None:
-        super().__init__(executors or {})
-        self._nodes = nodes
+    With `is_own` they are those of a workflow object's first thread: the user's own instances, if nothing else uses
+    them, and new ones share the containers of their constructors.
+    """
+
+    def __init__(self, graph: Graph, *, is_own: bool = False) -> None:
+        super().__init__()
+        self._graph = graph
+        self._is_own = is_own
+        self._has_originals = is_own and graph not in _IN_USE
+        if self._has_originals:
+            _IN_USE.add(graph)
+            self.update(graph.executors)
 
     def __missing__(self, executor_id: str) -> Executor:
-        executor = self[executor_id] = self._nodes[executor_id].make()
+        executor = self[executor_id] = self._graph.nodes[executor_id].make(shares=self._is_own)
         return executor
+
+    def of_child(self, graph: Graph) -> Instances:
+        """The executors of a new sub-workflow of the same thread."""
+        return Instances(graph, is_own=self._is_own)
+
+    def give_back(self) -> None:
+        """Allow another thread to use the user's own instances."""
+        if self._has_originals:
+            _IN_USE.discard(self._graph)
+
+
+_IN_USE: WeakSet[Graph] = WeakSet()
+"""The graphs whose own executors, as the user made them, serve a thread or a sub-workflow."""
 
 
 NOT_IN_STEP = -1
@@ -236,8 +258,9 @@ class LiveThreads:
             if self._served_by_given is None:
                 self._served_by_given = thread_id
             is_first = self._served_by_given == thread_id
-            executors = self.compiled.graph.executors if is_first else None
-            thread = self._threads[thread_id] = LiveThread(thread_id, Instances(self.compiled.graph.nodes, executors))
+            is_own = is_first or thread_id == self.default_thread_id
+            thread = LiveThread(thread_id, Instances(self.compiled.graph, is_own=is_own))
+            self._threads[thread_id] = thread
         return thread
 
     async def claim(self, thread_id: str, ownership: Ownership, on_busy: str) -> LiveThread:
@@ -314,3 +337,4 @@ class LiveThreads:
             self._threads.pop(thread.thread_id, None)
             if self._served_by_given == thread.thread_id:
                 self._served_by_given = None
+                thread.executors.give_back()
