@@ -214,7 +214,8 @@ class UnknownRequest(RequestError, ValueError):
         known = sorted(pending)
         whose = f"Thread {thread_id!r} has no" if thread_id else "No thread waits for the"
         super().__init__(
-            f"Response provided for unknown request ID: {request_id}. {whose} request {request_id!r}"
+            # Programs match the id without quotes; an id from outside must not write lines of a log.
+            f"Response provided for unknown request ID: {repr(request_id)[1:-1]}. {whose} request {request_id!r}"
             f"{did_you_mean(request_id, known)}. Pending: {', '.join(map(repr, known)) or 'none'}. None of the given "
             "answers was accepted."
         )
