@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import Message
-from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.message import Message, as_messages
+from perdure.agents.conversation.response import AgentResponse, as_response
 from perdure.agents.executor import AgentExecutor
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.errors import PerdureError, type_name
@@ -264,14 +264,14 @@ def output_messages(event: WorkflowEvent) -> list[Message]:
 
 
 def to_messages(data: Any, role: str, author: str | None = None) -> list[Message]:
-    data = to_own(data)
+    """An agent's response or messages, of any framework, as ours; other data as text."""
     if isinstance(data, AgentResponse):
-        return list(data.messages)
-    if isinstance(data, Message):
-        return [data]
-    if isinstance(data, list) and data and all(isinstance(item, Message) for item in data):
-        return list(data)
-    text = data if isinstance(data, str) else msgspec.json.encode(to_json(data)).decode()
+        return as_response(data, author).messages
+    if isinstance(data, Message) or (
+        isinstance(data, list) and data and all(isinstance(item, Message) for item in data)
+    ):
+        return as_messages(data)
+    text = data if isinstance(data, str) else msgspec.json.encode(to_json(to_own(data))).decode()
     return [Message(role, text, author)]
 
 
