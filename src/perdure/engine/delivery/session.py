@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from perdure.clock import cancel_and_wait
 from perdure.engine.delivery.recorder import Recorder, Work, is_context
@@ -305,7 +306,22 @@ def normalise_arguments(function: Any, arguments: Sequence[Any], keywords: Mappi
     return named
 
 
-_signature_of = functools.lru_cache(256)(inspect.signature)
+_Signatures = WeakKeyDictionary[Any, inspect.Signature]
+_of_functions, _of_methods = _Signatures(), _Signatures()
+"""By function; of its bound methods in the second. Weak: the closure of an agent's step holds its conversation."""
+
+
+def _signature_of(function: Any) -> inspect.Signature:
+    """Raises TypeError or ValueError for a callable without a hash or a readable signature."""
+    hash(function)
+    signatures, key = (_of_methods, function.__func__) if type(function) is MethodType else (_of_functions, function)
+    try:
+        signature = signatures.get(key)
+    except TypeError:  # weak references to it are not possible
+        return inspect.signature(function)
+    if signature is None:
+        signature = signatures[key] = inspect.signature(function)
+    return signature
 
 
 def code_of(function: Any) -> Any:
