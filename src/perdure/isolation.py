@@ -18,7 +18,6 @@ import types
 import uuid
 import zoneinfo
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -241,30 +240,39 @@ class _CopyFields:
         return [part for _, part in self.items(value)]
 
 
-def _copy_struct(value: Any, memo: _Memo) -> Any:
-    is_frozen = value.__struct_config__.frozen
-    parts = _struct_parts(value)
-    fields = _fields_to_copy(type(value), tuple(map(type, parts)))
-    if is_frozen and not fields:
-        return value
-    copied = memo[id(value)] = value.__copy__()
-    is_changed = not is_frozen
-    for index, name, copy_part in fields:
-        old = parts[index]
-        new = memo[id(old)] if id(old) in memo else copy_part(old, memo)
-        if new is not old:
-            is_changed = True
-            force_setattr(copied, name, new)
-    if not is_changed:
-        copied = memo[id(value)] = value
-    return copied
+def _copier_of_struct(cls: Any) -> Callable[[Any, _Memo], Any]:
+    """Looks only at fields that differ from their defaults, which C code lists: a text has 2 of its 46 fields."""
+    is_frozen, is_sparse = cls.__struct_config__.frozen, cls.__struct_config__.repr_omit_defaults
+    defaults = zip(reversed(cls.__struct_fields__), reversed(cls.__struct_defaults__), strict=False)
+    # Fields that are left out although they may hold a mutable value: empty lists and dicts.
+    others = [name for name, default in defaults if is_sparse and type(default) not in _ATOMIC]
+
+    def copy_struct(value: Any, memo: _Memo) -> Any:
+        try:
+            fields = _list_fields(value)
+            fields += [(name, getattr(value, name)) for name in others]
+        except AttributeError:  # a Struct that was created without its fields
+            fields = list(zip(value.__struct_fields__, _struct_parts(value), strict=True))
+        if is_frozen and _ATOMIC.issuperset([type(part) for _, part in fields]):
+            return value
+        copied = memo[id(value)] = value.__copy__()
+        is_changed = not is_frozen
+        for name, old in fields:
+            kind = type(old)
+            if kind not in _ATOMIC:
+                new = memo[id(old)] if id(old) in memo else (_KNOWN.get(kind) or _kind_of(kind)).copy(old, memo)
+                if new is not old:
+                    is_changed = True
+                    force_setattr(copied, name, new)
+        if not is_changed:
+            copied = memo[id(value)] = value
+        return copied
+
+    return copy_struct
 
 
-@lru_cache(512)
-def _fields_to_copy(cls: Any, kinds: tuple[type, ...]) -> list[tuple[int, str, Callable[[Any, _Memo], Any]]]:
-    """The fields of a Struct whose values, of these kinds, may change. Of the 46 fields of a text content it is one."""
-    names = enumerate(zip(cls.__struct_fields__, kinds, strict=True))
-    return [(index, name, _kind_of(kind).copy) for index, (name, kind) in names if _kind_of(kind) is not _ATOM]
+# Not the class's own: a program may define how its Struct is shown.
+_list_fields: Callable[[Any], list[tuple[str, Any]]] = getattr(msgspec.Struct, "__rich_repr__")  # noqa: B009
 
 
 def _struct_parts(value: Any) -> Sequence[Any]:
@@ -291,7 +299,7 @@ def _kind_of(cls: type) -> _Kind:
     if kind is None:
         kind = _learn(cls)
         # A weak dictionary is written in Python: 0.3 us for each message of a conversation.
-        kinds = _KNOWN if cls.__module__.startswith("perdure.") else _LEARNED
+        kinds = _KNOWN if str(cls.__module__).startswith("perdure.") else _LEARNED
         kinds[cls] = kind
     return kind
 
@@ -304,7 +312,7 @@ def _learn(cls: Any) -> _Kind:
     if issubclass(cls, tuple) and cls.__dictoffset__ == 0:  # a NamedTuple
         return _Kind(_copy_tuple, iter)
     if issubclass(cls, msgspec.Struct) and cls.__dictoffset__ == 0:
-        return _Kind(_copy_struct, _struct_parts if cls.__struct_config__.frozen else None, _struct_parts)
+        return _Kind(_copier_of_struct(cls), _struct_parts if cls.__struct_config__.frozen else None, _struct_parts)
     # In vars: instances of a plain class derived from a frozen dataclass accept new attributes.
     if "__dataclass_params__" in vars(cls) and cls.__new__ is object.__new__:
         is_frozen = cls.__dataclass_params__.frozen
