@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
+import inspect
+import weakref
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import PurePosixPath
@@ -278,3 +281,43 @@ async def test_step_made_of_a_partial_can_be_called() -> None:
         return await ctx.step(step(partial(scaled, 3)), 5)
 
     assert (await flow.run("x")).get_outputs() == [15]
+
+
+# ---------------------------------------------------------------- what remains of a function
+
+
+class Conversation:
+    """What the step of an agent refers to."""
+
+
+async def test_function_of_a_step_is_freed_with_what_it_refers_to() -> None:
+    referred: list[weakref.ref[Conversation]] = []
+
+    @workflow(name="talk")
+    async def talk(_: str, ctx: RunContext) -> int:
+        conversation = Conversation()
+        referred.append(weakref.ref(conversation))
+
+        async def ask(number: int) -> bool:
+            return conversation is not None and number == 1
+
+        return int(await ctx.step(ask, 1)) + int(await ctx.step(partial(ask, 1)))
+
+    assert (await talk.run("x")).get_outputs() == [2]
+    gc.collect()
+    assert [reference() for reference in referred] == [None]
+
+
+async def test_signature_of_a_method_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    signature = inspect.signature
+
+    class Scale:
+        def times(self, number: int, factor: int = 1) -> int:
+            return number * factor
+
+    monkeypatch.setattr(inspect, "signature", lambda function: read.append(function) or signature(function))
+    flow = in_order([Scale().times, Scale().times], 3)
+    for run in ("first", "second"):
+        await flow.run("x", thread_id=run)
+    assert [function.__qualname__ for function in read].count(Scale.times.__qualname__) == 1
