@@ -250,7 +250,8 @@ def _copier_of_struct(cls: Any) -> Callable[[Any, _Memo], Any]:
     def copy_struct(value: Any, memo: _Memo) -> Any:
         try:
             fields = _list_fields(value)
-            fields += [(name, getattr(value, name)) for name in others]
+            for name in others:
+                fields.append((name, getattr(value, name)))
         except AttributeError:  # a Struct that was created without its fields
             fields = list(zip(value.__struct_fields__, _struct_parts(value), strict=True))
         if is_frozen and _ATOMIC.issuperset([type(part) for _, part in fields]):
@@ -260,7 +261,9 @@ def _copier_of_struct(cls: Any) -> Callable[[Any, _Memo], Any]:
         for name, old in fields:
             kind = type(old)
             if kind not in _ATOMIC:
-                new = memo[id(old)] if id(old) in memo else (_KNOWN.get(kind) or _kind_of(kind)).copy(old, memo)
+                new = memo.get(id(old), _MISSING)
+                if new is _MISSING:
+                    new = (_KNOWN.get(kind) or _kind_of(kind)).copy(old, memo)
                 if new is not old:
                     is_changed = True
                     force_setattr(copied, name, new)
@@ -272,7 +275,7 @@ def _copier_of_struct(cls: Any) -> Callable[[Any, _Memo], Any]:
 
 
 # Not the class's own: a program may define how its Struct is shown.
-_list_fields: Callable[[Any], list[tuple[str, Any]]] = getattr(msgspec.Struct, "__rich_repr__")  # noqa: B009
+_list_fields = msgspec.Struct.__rich_repr__
 
 
 def _struct_parts(value: Any) -> Sequence[Any]:

@@ -384,6 +384,5 @@ register_type(Content, _to_stored_content, lambda fields: Content(**fields))
 
 def is_plain_text(content: Content) -> bool:
     """Whether it has a text and nothing else."""
-    fields = msgspec.structs.astuple(content)  # the type, the text, two flags, and empty properties
-    is_bare = not (content.additional_properties or content.informational_only or content.hosted)
-    return content.type == "text" and content.text is not None and is_bare and fields.count(None) == len(fields) - 5
+    fields = content.__rich_repr__()  # those that differ from their defaults
+    return len(fields) == 2 and content.type == "text" and fields[1][0] == "text"

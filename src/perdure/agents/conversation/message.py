@@ -100,7 +100,9 @@ def as_messages(value: Any) -> list[Message]:
 def _to_stored(message: Message) -> list[Any]:
     """The fields in order, up to the last set field; plain texts as strings."""
     contents = [content.text if is_plain_text(content) else content for content in message.contents]
-    raw = message.raw_representation if is_json(message.raw_representation) else None
+    raw = message.raw_representation
+    if raw is not None and not is_json(raw):
+        raw = None
     fields = [message.role, contents, message.author_name, message.message_id, message.additional_properties, raw]
     while len(fields) > 2 and not fields[-1] and fields[-1] is not False:
         fields.pop()
