@@ -277,7 +277,8 @@ def test_struct_shares_no_mutable_field_that_equals_its_default(value: SparseStr
 def test_empty_default_that_occurs_twice_occurs_twice_in_the_copy() -> None:
     value = SparseStruct()
     value.content = value.table
-    copied, first = isolate([value, value.items])
+    both: list[Any] = [value, value.items]
+    copied, first = isolate(both)
     assert copied.content is copied.table is not value.table
     assert first is copied.items is not value.items
 
