@@ -116,8 +116,10 @@ class WorkflowErrorDetails(msgspec.Struct, frozen=True):
     extra: dict[str, Any] | None = None
 
     @classmethod
-    def from_exception(cls, error: BaseException, *, executor_id: str | None = None) -> WorkflowErrorDetails:
-        return cls(type(error).__name__, _sentence(error), _traceback(error), executor_id)
+    def from_exception(
+        cls, error: BaseException, *, executor_id: str | None = None, extra: dict[str, Any] | None = None
+    ) -> WorkflowErrorDetails:
+        return cls(type(error).__name__, _sentence(error), _traceback(error), executor_id, extra)
 
 
 def _sentence(error: BaseException) -> str:
@@ -212,7 +214,7 @@ class WorkflowEvent(_Event[DataT], repr_omit_defaults=True):
         if data.get("type") == "request_info":
             for name in _REQUEST_FIELDS:
                 if name not in data:
-                    raise KeyError(f"Missing {name!r} in the dictionary of a request_info event.")
+                    raise KeyError(f"Missing {name!r} field in WorkflowEvent dictionary.")
         names = [name for name in cls.__struct_fields__ if name in data]
         if "type" not in names:
             raise UnreadableValue("event", "it has no type")

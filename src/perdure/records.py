@@ -46,6 +46,9 @@ class WorkflowMessage(msgspec.Struct, frozen=True):
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> WorkflowMessage:
         """Raises KeyError without `data` and `source_id`."""
+        for name in ("data", "source_id"):
+            if name not in data:
+                raise KeyError(f"Missing {name!r} field in WorkflowMessage dictionary.")
         request = data.get("original_request_info_event")
         kind = MessageType(data.get("type", "standard"))
         return WorkflowMessage(data["data"], data["source_id"], data.get("target_id"), kind, request)

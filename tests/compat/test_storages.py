@@ -130,7 +130,7 @@ async def test_a_storage_has_the_six_methods_of_the_protocol(make_storage: MakeS
 
 
 async def test_missing_checkpoint_raises_a_checkpoint_error() -> None:
-    with pytest.raises(WorkflowCheckpointException, match="No checkpoint 'gone'"):
+    with pytest.raises(WorkflowCheckpointException, match="No checkpoint found with ID 'gone'"):
         await InMemoryCheckpointStorage().load("gone")
 
 

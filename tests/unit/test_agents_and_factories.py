@@ -73,7 +73,7 @@ def test_one_agent_object_is_one_node() -> None:
 
 
 def test_two_agents_of_one_name_are_rejected() -> None:
-    with pytest.raises(DuplicateExecutorId, match="ID 'writer': two different executors"):
+    with pytest.raises(DuplicateExecutorId, match="ID 'writer' detected in workflow"):
         WorkflowBuilder(start_executor=Agent()).add_edge(Agent(), relay("end"))
 
 

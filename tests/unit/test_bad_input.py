@@ -105,7 +105,7 @@ MISTAKES = {
         shouted,
         lambda workflow: workflow.run(5, thread_id="t"),
         WrongInputType,
-        "start executor 'shout' does not accept int; it accepts str. Nothing was written. Send one of these types",
+        "Start executor 'shout' cannot handle input of type 'int'; it accepts str. Nothing was written. Send",
         RuntimeError,
     ),
     "an answer to an unknown request": Mistake(
@@ -152,7 +152,7 @@ MISTAKES = {
         shouted,
         answers(one=1),
         NoPendingRequests,
-        "no pending requests, so there is nothing to answer",
+        "No pending requests found in workflow context: thread ",
         RuntimeError,
     ),
     "an unknown checkpoint id": Mistake(
@@ -160,7 +160,7 @@ MISTAKES = {
         shouted,
         lambda workflow: workflow.run(checkpoint_id="nothing"),
         CheckpointNotFound,
-        "No checkpoint 'nothing' exists in this storage",
+        "No checkpoint found with ID 'nothing' in this storage",
     ),
     "an unknown thread": Mistake(
         shouting,
@@ -358,7 +358,7 @@ async def test_failing_storage_fails_the_run_and_the_thread_can_be_resumed() -> 
 
 
 async def test_unknown_checkpoint_of_a_plain_storage_raises_checkpoint_not_found() -> None:
-    with pytest.raises(CheckpointNotFound, match="No checkpoint 'nothing'"):
+    with pytest.raises(CheckpointNotFound, match="No checkpoint found with ID 'nothing'"):
         await shouting(checkpoint_storage=SixMethods()).run(checkpoint_id="nothing")
 
 

@@ -135,7 +135,9 @@ class RecordingAgent(BaseAgent):
 
             with emit_updates_to(listen):
                 response = await self._run_in(session, new, kwargs)
-            for update in () if has_updates else response.to_updates():  # a turn without updates of its own
+            if has_updates or not response.messages:
+                return response
+            for update in response.to_updates():  # a turn without updates of its own
                 put(update)
             return response
 

@@ -77,8 +77,8 @@ class EdgeDuplicationError(WorkflowValidationError):
     def __init__(self, edge_id: str) -> None:
         self.edge_id = edge_id
         super().__init__(
-            f"Duplicate edge detected: {edge_id} was added twice. Remove one of the calls; to send "
-            "by condition, give one switch-case group instead of several edges to one target.",
+            f"Duplicate edge detected: {edge_id}. Each edge in the workflow must be unique. To send by condition, give "
+            "one switch-case group instead of several edges to one target.",
             ValidationTypeEnum.EDGE_DUPLICATION,
         )
 
@@ -117,8 +117,8 @@ class DuplicateExecutorId(WorkflowValidationError, ValueError):
     def __init__(self, executor_id: str) -> None:
         self.executor_id = executor_id
         super().__init__(
-            f"Duplicate executor ID {executor_id!r}: two different executors or agents have it. Give one of them "
-            "another; checkpoints find an executor's state by its id.",
+            f"Duplicate executor ID {executor_id!r} detected in workflow. Agent IDs or names must be unique within a "
+            "workflow, as those of executors: checkpoints find an executor's state by its id.",
             ValidationTypeEnum.EXECUTOR_DUPLICATION,
         )
 
@@ -201,9 +201,8 @@ class NoPendingRequests(RequestError, RuntimeError, ValueError):
     def __init__(self, thread_id: str) -> None:
         self.thread_id = thread_id
         super().__init__(
-            f"No pending requests found: Thread {thread_id!r} has no pending requests, so there is nothing to answer. "
-            "Nothing was written. Run the workflow until it asks, or pass the thread_id or checkpoint_id that holds "
-            "the question."
+            f"No pending requests found in workflow context: thread {thread_id!r} waits for no answer. Nothing was "
+            "written. Run the workflow until it asks, or pass the thread_id or checkpoint_id that holds the question."
         )
 
 
@@ -299,9 +298,8 @@ class WrongInputType(WorkflowRunnerException, RuntimeError, ValueError):
         if list(accepted) == [type(None)]:
             advice = "Call run() without a message, or add a parameter for it"
         super().__init__(
-            f"The start executor {executor_id!r} does not accept {type_name(type(value))}; it accepts "
-            f"{type_names(accepted)}. Nothing was written. {advice}: the executor cannot handle input of type "
-            f"{type_name(type(value))!r}."
+            f"Start executor {executor_id!r} cannot handle input of type {type_name(type(value))!r}; it accepts "
+            f"{type_names(accepted)}. Nothing was written. {advice}."
         )
 
 

@@ -94,9 +94,10 @@ class ThreadBusy(WorkflowRunnerException, RuntimeError):
         """Whether the run is certainly one of this process."""
         by = f" by run {run_id!r}" if run_id else ""
         super().__init__(
-            f"Workflow is already running: Thread {thread_id!r} is being run{by}. Nothing was written. Wait for it, "
-            "choose on_busy='enqueue' or 'interrupt', give this run a thread_id of its own (threads run side by side), "
-            "or, if that run hangs, take the thread from it with takeover=True."
+            "Workflow is already running; concurrent runs are not allowed on the same instance and thread. Thread "
+            f"{thread_id!r} is being run{by}. Nothing was written. Wait for it, choose on_busy='enqueue' or "
+            "'interrupt', give this run a thread_id of its own (threads run side by side), or, if that run hangs, take "
+            "the thread from it with takeover=True."
         )
 
 
@@ -153,8 +154,8 @@ class CheckpointNotFound(WorkflowCheckpointException):
     def __init__(self, checkpoint_id: str) -> None:
         self.checkpoint_id = checkpoint_id
         super().__init__(
-            f"No checkpoint {checkpoint_id!r} exists in this storage. It may have been deleted or pruned, or be in "
-            "another storage; list_checkpoint_ids() lists the ids."
+            f"No checkpoint found with ID {checkpoint_id!r} in this storage. It may have been deleted or pruned, or be "
+            "in another storage; list_checkpoint_ids() lists the ids."
         )
 
 

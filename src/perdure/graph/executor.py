@@ -66,7 +66,7 @@ class Executor:
             self.table = table_of(self.__class__)
             if not self.table.handlers and not self.table.responses:
                 raise ValueError(
-                    f"Executor {self.__class__.__qualname__} has no handlers defined. Mark a method with @handler: "
+                    f"Executor {self.__class__.__name__} has no handlers defined. Mark a method with @handler: "
                     "`@handler async def handle(self, message: str, ctx: WorkflowContext[str]) -> None`."
                 )
 
@@ -241,13 +241,13 @@ class FunctionExecutor(Executor):
         timeout: Seconds | None = None,
         on_error: Any = STOP,
     ) -> None:
-        if not callable(func):
-            raise ValueError(f"FunctionExecutor needs a function, got {func!r}.")
         if isinstance(func, (staticmethod, classmethod)):
             raise ValueError(
                 f"The @executor decorator cannot be used with @{type(func).__name__}: pass a plain function, or write "
                 "an Executor with a @handler."
             )
+        if not callable(func):
+            raise ValueError(f"FunctionExecutor needs a function, got {func!r}.")
         _refuse_generator(func)
         name = id or getattr(func, "__name__", "") or "function"
         super().__init__(name, defer_discovery=True, retry=retry, timeout=timeout, on_error=on_error)

@@ -99,10 +99,13 @@ def _check_types(edge: Edge, executors: Mapping[str, Executor], *, joined: bool)
     sent = executors[edge.source_id].output_types
     accepted = executors[edge.target_id].input_types
     if edge.source_id == edge.target_id:
-        logger.info("edge %s: the executor sends to itself; make sure that it stops", edge.id)
+        logger.warning("Self-loop detected: Executor %r connects to itself; make sure that it stops", edge.source_id)
     if not sent or not accepted:
-        untyped_id = edge.target_id if sent else edge.source_id
-        logger.info("edge %s: %s declares no types, so they are not compared", edge.id, untyped_id)
+        untyped_id, what = (edge.target_id, "input") if sent else (edge.source_id, "output")
+        logger.warning(
+            "Executor %r has no %s type annotations. Type compatibility validation will be skipped for edge %s",
+            *(untyped_id, what, edge.id),
+        )
         return
     arriving = [GenericAlias(list, (kind,)) for kind in sent] if joined else sent
     if not any(accepts(executors[edge.target_id], kind) for kind in arriving):
@@ -126,7 +129,7 @@ def _check_reachable(
     if unreachable:
         raise GraphConnectivityError(
             f"The following executors are unreachable from the start executor {start_id!r}: "
-            f"{', '.join(map(repr, unreachable))}. Add an edge to each, or leave it out."
+            f"{sorted(unreachable)}. Add an edge to each, or leave it out."
         )
 
 
@@ -146,11 +149,6 @@ def designate(
     if both:
         raise _wrong_output(
             f"Executors cannot be both output and intermediate designated: {both}. Name each of them in one of the two."
-        )
-    if not outputs and not intermediates:
-        raise _wrong_output(
-            "Explicit workflow output designation must include at least one output or intermediate executor: "
-            "output_from and intermediate_output_from name none, so the workflow would have no output."
         )
     return dict.fromkeys(outputs, "output") | dict.fromkeys(intermediates, "intermediate")
 

@@ -49,7 +49,10 @@ class RequestInfoFunctionArgs(msgspec.Struct, frozen=True):
         """Data of a type that is not allowed, and that no workflow of this process declares, is `Opaque`. Raises
         ValueError for other payloads."""
         if "request_event" not in payload or not payload.get("request_id"):
-            raise ValueError(f"Expected the arguments of {REQUEST_INFO!r}: a request_id and a request_event.")
+            raise ValueError(
+                "Invalid payload for RequestInfoFunctionArgs. 'request_id' and 'request_event' are required, and "
+                "request_id cannot be empty."
+            )
         codec = None if allowed_types is None else lenient_codec(declare(*allowed_types.values()))
         event = WorkflowEvent.from_dict(payload["request_event"], codec)
         return cls(str(payload["request_id"]), event)
@@ -125,8 +128,8 @@ class UpdateStream:
         self._graph = agent.workflow.graph
         self._name = agent.name
         self._ids: dict[str, Any] = {"response_id": run_id, "agent_id": agent.id}
-        self._value: Any = None
-        """The last value that an update had."""
+        self._has_value = False
+        """Whether an update had the last value."""
         self._counts: Counter[str] = Counter()
         self._streaming: set[str] = set()
         """Executors that stream their next output."""
@@ -152,6 +155,7 @@ class UpdateStream:
             self._repeated.pop(executor_id, None)
             self._current.pop(executor_id, None)
             output = _read_output(event, self._name, self._counts, self._before)
+            self._has_value = self._has_value and output.value is None
             if executor_id in self._streaming:
                 self._streaming.remove(executor_id)
             else:
@@ -182,14 +186,14 @@ class UpdateStream:
         ids["response_id"] = response.response_id or ids["response_id"]
         for number, message in enumerate(response.messages, 1):
             if number == len(response.messages) and response.value is not None:
-                self._value = ids["value"] = response.value
+                self._has_value, ids["value"] = True, response.value
             yield update_of(message, contents=message.contents, is_whole=True, **ids)
 
     def end(self, response: AgentResponse, requests: int) -> Iterator[AgentResponseUpdate]:
         """The last updates: the requests, which are the last messages, and the usage and value that no update had."""
         yield from self._whole(AgentResponse(messages=response.messages[len(response.messages) - requests :]))
         usage = () if response.usage_details is None else (Content.from_usage(response.usage_details),)
-        value = None if response.value is self._value else response.value
+        value = None if self._has_value else response.value
         if usage or value is not None:
             yield AgentResponseUpdate(contents=usage, value=value, **self._ids)
 

@@ -15,7 +15,14 @@ from perdure.agents.executor import AgentExecutor
 from perdure.checkpoints.migration.migrations import AnyMigration
 from perdure.clock import Clock
 from perdure.engine.run.request import Durability, check_storage
-from perdure.errors import DuplicateExecutorId, GraphConnectivityError, InvalidRun, did_you_mean
+from perdure.errors import (
+    DuplicateExecutorId,
+    GraphConnectivityError,
+    InvalidRun,
+    ValidationTypeEnum,
+    WorkflowValidationError,
+    did_you_mean,
+)
 from perdure.graph.edges import (
     Case,
     Default,
@@ -79,15 +86,17 @@ class WorkflowBuilder:
         clock: Clock | None = None,
         durability: Durability = "sync",
     ) -> None:
-        if output_from is not None and output_executors is not None:
-            raise TypeError("Give output_from= or its older name output_executors=, not both.")
+        if output_executors is not None:
+            if output_from is not None:
+                raise TypeError("Give output_from= or its older name output_executors=, not both.")
+            warnings.warn("`output_executors` is deprecated; use `output_from`.", DeprecationWarning, stacklevel=2)
         for parameter, literal, known in (
             ("output_from", output_from, ("all",)),
             ("intermediate_output_from", intermediate_output_from, ("all", "all_other")),
         ):
             if isinstance(literal, str) and literal not in known:
                 names = " or ".join(map(repr, known))
-                raise ValueError(f"Unsupported {parameter} literal {literal!r}: use {names}, or a list of executors.")
+                raise ValueError(f"Unsupported {parameter} literal {literal!r}; use {names}, or a list of executors.")
         if name is not None:
             check_identifier("name", name)
         self._name = name
@@ -203,26 +212,21 @@ class WorkflowBuilder:
 
     def add_fan_out_edges(self, source: Participant, targets: Sequence[Participant]) -> Self:
         """Every message of `source` goes to all targets."""
-        self._fan_out(source, targets, "add_fan_out_edges")
-        return self
+        return self._fan_out(source, targets)
 
     def add_fan_in_edges(self, sources: Sequence[Participant], target: Participant) -> Self:
         """`target` gets one list, in the order of `sources`, once each of them has sent."""
-        _at_least_two(sources, "add_fan_in_edges", "sources")
         target_id = self._add(target)
         self._groups.append(FanInEdgeGroup([self._add(source) for source in sources], target_id))
         return self
 
     def add_switch_case_edge_group(self, source: Participant, cases: Sequence[Case | Default]) -> Self:
         """The first case whose condition is true gets the message, otherwise the default."""
-        _at_least_two(cases, "add_switch_case_edge_group", "cases")
         for case in cases:
             if isinstance(case, Case):
                 _callable("the condition of a Case", case.condition)
             elif not isinstance(case, Default):
                 raise TypeError(f"add_switch_case_edge_group takes Case(...) and Default(...), got {case!r}.")
-        if sum(isinstance(case, Default) for case in cases) != 1:
-            raise ValueError("add_switch_case_edge_group needs exactly one Default among its cases.")
         source_id = self._add(source)
         self._groups.append(
             SwitchCaseEdgeGroup(
@@ -242,8 +246,7 @@ class WorkflowBuilder:
     ) -> Self:
         """`selection_func(message, target_ids)` names the targets of each message."""
         _callable("selection_func", selection_func)
-        self._fan_out(source, targets, "add_multi_selection_edge_group", selection_func)
-        return self
+        return self._fan_out(source, targets, selection_func)
 
     def add_chain(self, executors: Sequence[Participant]) -> Self:
         """One edge from each executor to the next."""
@@ -254,15 +257,11 @@ class WorkflowBuilder:
         return self
 
     def _fan_out(
-        self,
-        source: Participant,
-        targets: Sequence[Participant],
-        method: str,
-        selection_func: SelectionFunction | None = None,
-    ) -> None:
-        _at_least_two(targets, method, "targets")
+        self, source: Participant, targets: Sequence[Participant], selection_func: SelectionFunction | None = None
+    ) -> Self:
         source_id = self._add(source)
         self._groups.append(FanOutEdgeGroup(source_id, [self._add(target) for target in targets], selection_func))
+        return self
 
     def build(self) -> Workflow:
         """Check the graph and make the workflow. Raises WorkflowValidationError."""
@@ -297,6 +296,12 @@ class WorkflowBuilder:
             self._ids(self._intermediate_output_from),
             fallbacks=fallbacks,
         )
+        if not output_kinds:
+            raise WorkflowValidationError(
+                "Explicit workflow output designation must include at least one output or intermediate executor: "
+                "output_from and intermediate_output_from name none, so the workflow would have no output.",
+                ValidationTypeEnum.OUTPUT_VALIDATION,
+            )
         check_paths(executors)
         return Graph(
             # The default is stable, too: threads are found by it in every process.
@@ -371,8 +376,3 @@ def _warn_of_random_ids(executor_ids: Iterable[str]) -> None:
                 UserWarning,
                 stacklevel=4,  # the line that calls build()
             )
-
-
-def _at_least_two(things: Sequence[Any], method: str, what: str) -> None:
-    if isinstance(things, str) or len(things) < 2:
-        raise ValueError(f"{method} needs at least two {what}, got {things!r}.")

@@ -66,7 +66,7 @@ async def test_a_function_of_messages_gets_texts_as_messages() -> None:
 
 
 async def test_a_value_that_the_function_does_not_take_is_rejected() -> None:
-    with pytest.raises(WrongInputType, match="'selling' does not accept int"):
+    with pytest.raises(WrongInputType, match="'selling' cannot handle input of type 'int'"):
         await selling.as_agent().run(5)
 
 

@@ -43,7 +43,7 @@ async def test_saved_checkpoint_loads_equal() -> None:
 
 
 async def test_loading_an_unknown_checkpoint_raises_with_its_id() -> None:
-    with pytest.raises(CheckpointNotFound, match=r"No checkpoint 'nothing' exists in this.*list_checkpoint_ids"):
+    with pytest.raises(CheckpointNotFound, match=r"No checkpoint found with ID 'nothing' in this.*list_checkpoint_ids"):
         await InMemoryCheckpointStorage().load("nothing")
 
 

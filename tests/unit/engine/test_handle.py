@@ -114,7 +114,7 @@ async def test_message_of_the_wrong_type_is_rejected_and_the_run_continues() -> 
     async with slow_then_echo(gate).open() as run:
         await run.send("slow")
         await gate.arrived.wait()
-        with pytest.raises(WrongInputType, match="does not accept int"):
+        with pytest.raises(WrongInputType, match="cannot handle input of type 'int'"):
             await run.send(wrong)
         gate.opened.set()
         assert outputs(await until_rest(run)) == ["slow"]
@@ -177,7 +177,7 @@ async def test_restore_of_an_unknown_checkpoint_raises_and_keeps_the_thread() ->
         await run.send("hi")
         await until_rest(run)
         await run.restore("nothing")
-        with pytest.raises(CheckpointNotFound, match="No checkpoint 'nothing'"):
+        with pytest.raises(CheckpointNotFound, match="No checkpoint found with ID 'nothing'"):
             await until_rest(run)
         await run.send("ho")
         assert outputs(await until_rest(run)) == ["<HO>"]

@@ -90,7 +90,7 @@ async def test_single_source_id_of_a_joined_message_is_rejected() -> None:
     start, first, second = relay("start"), relay("one"), relay("two")
     names = function("names", lambda _, ctx: ctx.yield_output(ctx.get_source_executor_id()), accepts=list)
     builder = from_start(start).add_fan_out_edges(start, [first, second]).add_fan_in_edges([first, second], names)
-    with pytest.raises(RuntimeError, match="joins those of 'one', 'two': use source_executor_ids"):
+    with pytest.raises(RuntimeError, match=r"multiple source executors: 'one', 'two'. Use source_executor_ids"):
         await builder.build().run(1)
 
 

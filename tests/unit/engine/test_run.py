@@ -196,7 +196,7 @@ async def test_responses_answer_a_named_thread_in_another_object() -> None:
 
 
 async def test_responses_to_a_thread_that_never_ran_are_refused() -> None:
-    with pytest.raises(NoPendingRequests, match="no pending requests, so there is nothing to answer") as raised:
+    with pytest.raises(NoPendingRequests, match="No pending requests found in workflow context") as raised:
         await asking().run(responses={"one": Verdict(True)})
     assert isinstance(raised.value, RuntimeError)
 
@@ -359,9 +359,9 @@ async def test_executors_and_edges_that_were_only_added_do_not_stop_a_resume() -
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"message": "m", "responses": {"r": 1}}, "a message or responses, not both"),
-        ({"message": "m", "checkpoint_id": "c"}, "a message or a checkpoint_id, not both"),
-        ({"message": "m", "responses": {"r": 1}, "checkpoint_id": "c"}, "not both"),
+        ({"message": "m", "responses": {"r": 1}}, "'message' and 'responses'. Use one or the other"),
+        ({"message": "m", "checkpoint_id": "c"}, "'message' and 'checkpoint_id'. Use one or the other"),
+        ({"message": "m", "responses": {"r": 1}, "checkpoint_id": "c"}, "Use one or the other"),
         ({"message": "m", "fork": True}, "fork=True\\) needs the checkpoint_id"),
         ({"responses": {}}, "responses is empty"),
         ({"responses": ["r"]}, "responses must map request ids to answers, got list"),

@@ -82,14 +82,19 @@ def test_an_edge_group_has_the_same_id_in_every_build() -> None:
 @pytest.mark.parametrize(
     ("add", "message"),
     [
-        (lambda w, a, b: w.add_fan_out_edges(a, [b]), "add_fan_out_edges needs at least two targets"),
-        (lambda w, a, b: w.add_fan_in_edges([a], b), "add_fan_in_edges needs at least two sources"),
+        (lambda w, a, b: w.add_fan_out_edges(a, [b]), "FanOutEdgeGroup must contain at least two targets"),
+        (lambda w, a, b: w.add_fan_in_edges([a], b), "FanInEdgeGroup must contain at least two sources"),
         (lambda w, a, b: w.add_chain([a]), "At least two executors are required to form a chain"),
-        (lambda w, a, b: w.add_multi_selection_edge_group(a, [b], pick), "needs at least two targets"),
-        (lambda w, a, b: w.add_switch_case_edge_group(a, [Default(b)]), "needs at least two cases"),
-        (lambda w, a, b: w.add_switch_case_edge_group(a, [Case(bool, b), Case(bool, a)]), "needs exactly one Default"),
-        (lambda w, a, b: w.add_switch_case_edge_group(a, [Default(b), Default(a)]), "needs exactly one Default"),
-        (lambda w, a, b: w.add_fan_out_edges(a, "ab"), "needs at least two targets, got 'ab'"),
+        (lambda w, a, b: w.add_multi_selection_edge_group(a, [b], pick), "must contain at least two targets"),
+        (lambda w, a, b: w.add_switch_case_edge_group(a, [Default(b)]), "must contain at least two cases"),
+        (
+            lambda w, a, b: w.add_switch_case_edge_group(a, [Case(bool, b), Case(bool, a)]),
+            "must contain exactly one default case",
+        ),
+        (
+            lambda w, a, b: w.add_switch_case_edge_group(a, [Default(b), Default(a)]),
+            "must contain exactly one default case",
+        ),
         (lambda w, a, b: w.set_max_iterations(0), "max_iterations must be a positive integer, got 0"),
         (lambda w, a, b: w.set_max_iterations(True), "max_iterations must be a positive integer, got True"),
     ],
@@ -110,7 +115,8 @@ def test_a_default_that_is_not_last_warns_and_is_tried_last() -> None:
 
 def test_two_executors_with_one_id_are_rejected() -> None:
     with pytest.raises(
-        DuplicateExecutorId, match=r"Duplicate executor ID 'same': two different executors or agents have it"
+        DuplicateExecutorId,
+        match=r"Duplicate executor ID 'same' detected in workflow. Agent IDs or names must be unique",
     ) as raised:
         WorkflowBuilder(start_executor=relay("same")).add_edge(relay("same"), sink("end"))
     assert ValueError in type(raised.value).__mro__ and raised.value.executor_id == "same"

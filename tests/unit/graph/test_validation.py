@@ -49,7 +49,7 @@ def twice_by_condition(w: WorkflowBuilder, a: Any, b: Any, c: Any) -> WorkflowBu
 def test_an_edge_that_was_added_twice_is_rejected(add: Callable[..., WorkflowBuilder]) -> None:
     a, b, c = relay("a"), sink("b"), sink("c")
     with pytest.raises(
-        EdgeDuplicationError, match=r"Duplicate edge detected: a->b was added twice. Remove one of the calls"
+        EdgeDuplicationError, match=r"Duplicate edge detected: a->b. Each edge in the workflow must be unique"
     ) as raised:
         add(WorkflowBuilder(start_executor=a), a, b, c).build()
     assert raised.value.edge_id == "a->b" and raised.value.validation_type is ValidationTypeEnum.EDGE_DUPLICATION
@@ -125,18 +125,20 @@ def test_a_fan_in_is_compared_with_the_list_that_arrives() -> None:
 
 def test_executors_that_cannot_be_reached_are_rejected_by_name() -> None:
     a, b, c, d = relay("a"), sink("b"), relay("c"), sink("d")
-    with pytest.raises(GraphConnectivityError, match=r"unreachable from the start executor 'a': 'c', 'd'. Add an edge"):
+    with pytest.raises(
+        GraphConnectivityError, match=r"unreachable from the start executor 'a': \['c', 'd'\]. Add an edge"
+    ):
         WorkflowBuilder(start_executor=a).add_edge(a, b).add_edge(c, d).build()
 
 
 def test_an_executor_that_only_leads_to_the_start_cannot_be_reached() -> None:
     a, b = relay("a"), relay("b")
-    with pytest.raises(GraphConnectivityError, match="'a': 'b'"):
+    with pytest.raises(GraphConnectivityError, match=r"'a': \['b'\]"):
         WorkflowBuilder(start_executor=a).add_edge(b, a).build()
 
 
 def test_a_registered_executor_without_an_edge_is_rejected() -> None:
-    with pytest.raises(GraphConnectivityError, match="'a': 'lonely'"):
+    with pytest.raises(GraphConnectivityError, match=r"'a': \['lonely'\]"):
         WorkflowBuilder(start_executor=relay("a")).register_executor(lambda: relay("lonely"), "lonely").build()
 
 
@@ -220,7 +222,7 @@ def test_invalid_output_designation_is_rejected(output: Any, intermediate: Any, 
     [("all_other", None, "output_from"), ("every", None, "output_from"), (None, "every", "intermediate_output_from")],
 )
 def test_an_unknown_literal_for_outputs_is_rejected(output: Any, intermediate: Any, parameter: str) -> None:
-    with pytest.raises(ValueError, match=f"Unsupported {parameter} literal '{output or intermediate}': use 'all'"):
+    with pytest.raises(ValueError, match=f"Unsupported {parameter} literal '{output or intermediate}'; use 'all'"):
         with_outputs(output, intermediate)
 
 
@@ -233,7 +235,8 @@ def test_an_executor_that_is_not_in_the_graph_cannot_be_designated() -> None:
 
 def test_output_executors_designates_outputs_but_not_with_output_from() -> None:
     final = sink("final")
-    workflow = WorkflowBuilder(start_executor=final, output_executors=[final]).build()
+    with pytest.warns(DeprecationWarning, match="`output_executors` is deprecated"):
+        workflow = WorkflowBuilder(start_executor=final, output_executors=[final]).build()
     assert workflow.get_output_executors() == [final]
     with pytest.raises(TypeError, match="output_from= or its older name output_executors=, not both"):
         WorkflowBuilder(start_executor=final, output_executors=[final], output_from=[final])

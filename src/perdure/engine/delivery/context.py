@@ -108,8 +108,11 @@ class DeliveryContext(msgspec.Struct, eq=False):
 
     async def add_event(self, event: WorkflowEvent) -> None:
         if event.type in RESERVED_FOR_ENGINE:
-            use = "yield_output() emits it" if event.type in ("output", "intermediate") else "the engine emits it"
-            text = f"Executor {self.executor_id!r} attempted to emit a {event.type!r} event, which is reserved: {use}."
+            use = " Use yield_output()." if event.type in ("output", "intermediate") else ""
+            text = (
+                f"Executor {self.executor_id!r} attempted to emit a {event.type!r} event, which is reserved for "
+                f"framework lifecycle notifications. The event was ignored.{use}"
+            )
             self.delivery.emit_once(WorkflowEvent("warning", text, executor_id=self._lane.full_id))
             return
         lane = self._lane
@@ -259,7 +262,10 @@ class DeliveryContext(msgspec.Struct, eq=False):
     def get_source_executor_id(self) -> str:
         sources = self.source_executor_ids
         if len(sources) > 1:
-            raise RuntimeError(f"This message joins those of {', '.join(map(repr, sources))}: use source_executor_ids.")
+            raise RuntimeError(
+                "Cannot get source executor ID when there are multiple source executors: "
+                f"{', '.join(map(repr, sources))}. Use source_executor_ids."
+            )
         return sources[0]
 
     def get_sent_messages(self) -> list[Any]:

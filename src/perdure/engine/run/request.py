@@ -136,13 +136,12 @@ def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequ
 def _refuse_meaningless(message: Any, responses: Any, checkpoint_id: Any, fork: bool) -> None:
     if message is not None and responses is not None:
         raise InvalidRun(
-            "Cannot provide both 'message' and 'responses': run() takes a message or responses, not both. Answer "
-            "first, then send the message."
+            "Cannot provide both 'message' and 'responses'. Use one or the other: answer first, then send the message."
         )
     if message is not None and checkpoint_id is not None:
         raise InvalidRun(
-            "Cannot provide both 'message' and 'checkpoint_id': run() takes a message or a checkpoint_id, not both. "
-            "Restore first, then send the message."
+            "Cannot provide both 'message' and 'checkpoint_id'. Use one or the other: restore first, then send the "
+            "message."
         )
     if fork and checkpoint_id is None:
         raise InvalidRun("run(fork=True) needs the checkpoint_id to fork from.")
@@ -356,9 +355,9 @@ def _accept(
     if request.thread_id is not None:
         raise ThreadNotFound(request.thread_id)
     raise InvalidRun(
-        "Must provide at least one of 'message', 'responses' and 'checkpoint_id': run() needs a message, responses or "
-        "a checkpoint_id. There is nothing to resume, and the start executor "
-        f"{graph.start_executor_id!r} does not accept None."
+        "Must provide at least one of: 'message' (new run), 'responses' (send responses), or 'checkpoint_id' (resume "
+        f"from checkpoint). There is nothing to resume, and the start executor {graph.start_executor_id!r} does not "
+        "accept None."
     )
 
 

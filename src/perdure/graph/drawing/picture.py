@@ -125,7 +125,8 @@ class _Painter:
         selection = function_name(group.selection_func) if isinstance(group, FanOutEdgeGroup) else None
         hub = self._hub_of(group, number)
         for edge in group.edges:
-            label = selection or edge.condition_name or ("condition" if edge.has_condition else None)
+            name = "conditional" if edge.condition_name == "<lambda>" else edge.condition_name
+            label = selection or name or ("conditional" if edge.has_condition else None)
             source = self._index[edge.source_id] if hub is None else hub
             text = None if hub is not None and selection is not None else label
             kind: LinkKind = "plain" if label is None else "conditional"

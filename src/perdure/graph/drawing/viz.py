@@ -61,14 +61,16 @@ class _MermaidWriter:
         for link in picture.links:
             if link.kind == "fallback":
                 self._fallbacks.append(len(self._links))
-            label = "" if link.label is None else f"|{quote_mermaid(link.label)}|"
-            self._links.append(f"  {ids[link.source]} {_ARROWS[link.kind]}{label} {ids[link.target]}")
+            arrow = _ARROWS[link.kind] + ("" if link.label is None else f"|{quote_mermaid(link.label)}|")
+            if link.label == "conditional":
+                arrow = "-. conditional .->"
+            self._links.append(f"  {ids[link.source]} {arrow} {ids[link.target]}")
 
 
 def _outline(shape: Shape) -> str:
-    text = quote_mermaid(_title(shape))
     if shape.kind == "join":
-        return f"(({text}))"
+        return f"(({shape.label}))"
+    text = quote_mermaid(_title(shape))
     return f"([{text}])" if shape.kind == "entry" else f"[{text}]"
 
 
@@ -94,7 +96,7 @@ def to_dot(graph: Graph, include_internal_executors: bool = False) -> str:
     """The digraph's source: sub-workflows are clusters, conditions dashed and labelled, a fan-in a node of its own."""
     picture = picture_of(graph, include_internal_executors=include_internal_executors)
     lines = [
-        f"digraph {_quote_dot(graph.name)} {{",
+        "digraph Workflow {",
         "  rankdir=TB;",
         "  compound=true;",
         '  node [shape=box, style="rounded,filled", fillcolor="#f4f6f8", color="#5b6570", fontname="Helvetica"];',
@@ -133,7 +135,7 @@ class _DotWriter:
         inner, ends = self.draw(shape.inside, f"{indent}  ")
         opening = [
             f"{indent}subgraph {cluster} {{",
-            f"{indent}  label={_dot_title(shape)};",
+            f"{indent}  label={_dot_title(shape, 'sub-workflow: ')};",
             f'{indent}  style="rounded"; color="#5b6570"; fontname="Helvetica";',
         ]
         return [*opening, *inner, f"{indent}}}"], _Ends(ends.first, ends.last, cluster)
@@ -149,14 +151,14 @@ def _ends_of(picture: Picture, ends: list[_Ends]) -> _Ends:
 
 def _look(shape: Shape) -> dict[str, str]:
     if shape.kind == "join":
-        return {"label": _quote_dot("fan-in"), "shape": "ellipse", "fillcolor": '"#fdf3d7"'}
+        return {"shape": "ellipse", "fillcolor": "lightgoldenrod", "label": _quote_dot(shape.label)}
     if shape.kind == "entry":
         return {"label": _dot_title(shape), "style": '"rounded,dashed"'}
-    return {"label": _dot_title(shape), **({"fillcolor": '"#d9f2e3"'} if shape.is_start else {})}
+    return {**({"fillcolor": "lightgreen"} if shape.is_start else {}), "label": _dot_title(shape)}
 
 
-def _dot_title(shape: Shape) -> str:
-    return _quote_dot(shape.label, "(Start)") if shape.is_start else _quote_dot(shape.label)
+def _dot_title(shape: Shape, kind: str = "") -> str:
+    return _quote_dot(kind + shape.label, *(["(Start)"] if shape.is_start else []))
 
 
 def _edge(link: Link, source: _Ends, target: _Ends) -> str:
@@ -207,7 +209,7 @@ class WorkflowViz:
         Raises RuntimeError for `png` and `pdf` where Graphviz is missing or fails; nothing is left behind then.
         """
         if format not in get_args(Format):
-            raise ValueError(f"export(format=...): expected one of {', '.join(get_args(Format))}, got {format!r}.")
+            raise ValueError(f"Unsupported format: {format}. Supported formats: {', '.join(get_args(Format))}.")
         if format == "svg":
             content = to_svg(self._graph, include_internal_executors=include_internal_executors).encode()
         else:

@@ -24,14 +24,14 @@ from perdure.graph.graph import Graph
 MERMAID_LINE = re.compile(
     r"""flowchart\ TD
     | \ +subgraph\ \w+\["[^"]*"\] | \ +end
-    | \ +\w+ (?: \["[^"]*"\] | \(\("[^"]*"\)\) | \(\["[^"]*"\]\) )
-    | \ \ \w+\ (?: --> | -\.->(?:\|"[^"]*"\|)? )\ \w+
+    | \ +\w+ (?: \["[^"]*"\] | \(\([^()"]*\)\) | \(\["[^"]*"\]\) )
+    | \ \ \w+\ (?: --> | -\.->(?:\|"[^"]*"\|)? | -\.\ conditional\ \.-> )\ \w+
     | \ \ (?: classDef\ start\ .* | class\ [\w,]+\ start | linkStyle\ [\d,]+\ stroke-dasharray:2\ 4 )""",
     re.VERBOSE,
 )
 DOT_STRING = r'"(?:[^"\\]|\\["\\n])*"'
 DOT_LINE = re.compile(
-    rf"""digraph\ {DOT_STRING}\ \{{ | \ *\}} | \ +(?:rankdir|compound)=\w+; | \ +(?:node|edge)\ \[.*\];
+    rf"""digraph\ Workflow\ \{{ | \ *\}} | \ +(?:rankdir|compound)=\w+; | \ +(?:node|edge)\ \[.*\];
     | \ +subgraph\ cluster_\d+\ \{{ | \ +label={DOT_STRING}; | \ +style="rounded";.*
     | \ +{DOT_STRING}(?:\ ->\ {DOT_STRING})?(?:\ \[(?:\w+=(?:\w+|{DOT_STRING})(?:,\ )?)+\])?;""",
     re.VERBOSE,
@@ -53,7 +53,7 @@ def test_mermaid_marks_the_start_and_labels_conditions() -> None:
 
 def test_mermaid_shows_a_fan_in_as_a_node_of_its_own() -> None:
     lines = [line.strip() for line in to_mermaid(fan_out_and_in()).splitlines()]
-    assert 'fan_in_merge(("fan-in"))' in lines
+    assert "fan_in_merge((fan-in))" in lines
     assert {"news --> fan_in_merge", "papers --> fan_in_merge", "fan_in_merge --> merge"} <= set(lines)
 
 
@@ -77,8 +77,8 @@ def test_dot_nests_sub_workflows_as_clusters_that_edges_end_at() -> None:
 
 def test_dot_marks_the_start_the_fan_in_and_conditions() -> None:
     text = to_dot(fan_out_and_in())
-    assert '"plan" [label="plan\\n(Start)", fillcolor="#d9f2e3"];' in text
-    assert '"fan-in merge" [label="fan-in", shape=ellipse' in text
+    assert '"plan" [fillcolor=lightgreen, label="plan\\n(Start)"];' in text
+    assert '"fan-in merge" [shape=ellipse, fillcolor=lightgoldenrod, label="fan-in"];' in text
     assert '"critic" -> "draft" [style=dashed, label="needs_work"];' in to_dot(review_loop())
 
 

@@ -82,7 +82,7 @@ def test_graphviz_error_is_raised_with_its_message(
 
 
 def test_an_unknown_format_is_rejected(viz: WorkflowViz) -> None:
-    with pytest.raises(ValueError, match="expected one of svg, png, pdf, dot, got 'gif'"):
+    with pytest.raises(ValueError, match=r"Unsupported format: gif. Supported formats: svg, png, pdf, dot"):
         viz.export("gif")  # type: ignore[arg-type]  # deliberately wrong
 
 
