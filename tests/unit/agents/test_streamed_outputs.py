@@ -208,7 +208,7 @@ def test_arguments_of_a_request_need_an_id_and_an_event() -> None:
     args = RequestInfoFunctionArgs("q1", event).to_dict()
     assert RequestInfoFunctionArgs.from_dict(args) == RequestInfoFunctionArgs("q1", event)
     for wrong in ({}, {"request_id": "q1"}, {**args, "request_id": ""}):
-        with pytest.raises(ValueError, match="a request_id and a request_event"):
+        with pytest.raises(ValueError, match="'request_id' and 'request_event' are required"):
             RequestInfoFunctionArgs.from_dict(wrong)
 
 

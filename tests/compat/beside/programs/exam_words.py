@@ -48,16 +48,19 @@ async def words(call: Any, *phrases: str) -> Any:
 async def of_runs() -> Any:
     workflow = WorkflowBuilder(start_executor=Forge("forge")).build()
     events = await workflow.run("x")
-    one = " Use one or the other."
     return [
         [
             [event.type, str(event.data).partition(". Use")[0]]
             for event in events
             if event.type in ("custom", "warning")
         ],
-        await words(lambda: workflow.run(), "Must provide at least one of: 'message' (new run), 'responses'"),
-        await words(lambda: workflow.run("x", responses={"a": 1}), "both 'message' and 'responses'." + one[:-1]),
-        await words(lambda: workflow.run("x", checkpoint_id="a"), "both 'message' and 'checkpoint_id'." + one[:-1]),
+        await words(workflow.run, "Must provide at least one of: 'message' (new run), 'responses'"),
+        await words(
+            lambda: workflow.run("x", responses={"a": 1}), "both 'message' and 'responses'. Use one or the other"
+        ),
+        await words(
+            lambda: workflow.run("x", checkpoint_id="a"), "both 'message' and 'checkpoint_id'. Use one or the other"
+        ),
         await words(lambda: workflow.run(responses={"a": 1}), "No pending requests found in workflow context"),
         await words(lambda: workflow.run(5), "Start executor 'forge' cannot handle input of type 'int'"),
     ]
