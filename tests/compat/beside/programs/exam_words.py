@@ -94,9 +94,9 @@ async def of_joins() -> Any:
     async def send(message: str, ctx: WorkflowContext[str]) -> None:
         await ctx.send_message(message)
 
-    start, one, two = (executor(id=name)(send) for name in ("start", "one", "two"))
-    builder = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [one, two])
-    workflow = builder.add_fan_in_edges([one, two], Join("join")).build()
+    start, left, right = (executor(id=name)(send) for name in ("start", "left", "right"))
+    builder = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [left, right])
+    workflow = builder.add_fan_in_edges([left, right], Join("join")).build()
     return [(await workflow.run("x")).get_outputs(), type(workflow.edge_groups[-1]) is FanInEdgeGroup]
 
 
