@@ -147,7 +147,7 @@ class RequestTerms(msgspec.Struct, frozen=True):
     assignee: str | None = None
 
 
-class WorkflowEvent(_Event[DataT], repr_omit_defaults=True):
+class WorkflowEvent(_Event[DataT]):
     """One event. Which fields are set depends on `type`; unset ones are None.
 
     Events of a live stream have no `seq`: they are provisional until their superstep is committed. Events of a
@@ -188,6 +188,12 @@ class WorkflowEvent(_Event[DataT], repr_omit_defaults=True):
     timestamp: datetime | None = None
     thread_id: str | None = None
     run_id: str | None = None
+
+    def __repr__(self) -> str:
+        shown = (("executor_id", self.executor_id), ("iteration", self.iteration), ("request_id", self.request_id))
+        parts = [f"{name}={value!r}" for name, value in (*shown, ("data", self.data)) if value is not None]
+        state = [] if self.state is None else [f"state={self.state.value}"]
+        return f"WorkflowEvent({', '.join([f'type={self.type!r}', *state, *parts])})"
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that are set, as plain JSON. `from_dict(json.loads(json.dumps(event.to_dict())))` is the event."""

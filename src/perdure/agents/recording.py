@@ -25,6 +25,7 @@ from perdure.engine.delivery.lane import current_context
 from perdure.engine.delivery.replay import frame_of
 from perdure.errors import AgentFailed, RequestWithdrawn, TimedOut
 from perdure.graph.policy import STOP, RetryPolicy, Seconds, step_policy
+from perdure.names import check_identifier
 from perdure.twins import to_own
 
 T = TypeVar("T")
@@ -184,7 +185,9 @@ async def record_whole_turn(
         return RecordedTurn(response, own.state if own else {}, own.service_session_id if own else None)
 
     version = None if session is None else session.version  # a session's id differs in each run of a handler
-    recorded: RecordedTurn = await record_call(whole_turn, list(messages), version, name=f"{agent}.turn")
+    recorded: RecordedTurn = await record_call(
+        whole_turn, list(messages), version, name=f"{agent}.turn", is_shown=False
+    )
     context = current_delivery()
     if context is not None and recorded.response.usage_details:
         context.add_usage(recorded.response.usage_details)
@@ -201,12 +204,15 @@ async def record_call(
     key: str | None = None,
     retry: RetryPolicy | int | None = None,
     timeout: Seconds | None = None,
+    is_shown: bool = True,
 ) -> Any:
-    """The result of `work`, recorded by `key` or by its arguments: a recorded call is not repeated."""
+    """The result of `work`, recorded by `key` or by its arguments: a recorded call is not repeated. `is_shown`: whether
+    the call has events."""
     context = current_delivery()
-    if context is not None:
-        return await context.step(work, *arguments, name=name, key=key, retry=retry, timeout=timeout)
     policy, attempts = step_policy(name, retry, timeout, STOP), 0
+    if context is not None:
+        check_identifier("A step's name", name)
+        return await context.delivery.session.step(work, arguments, {}, name, key, policy, is_shown=is_shown)
     while True:
         try:
             if policy.timeout is None:

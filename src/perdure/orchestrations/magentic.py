@@ -328,7 +328,7 @@ class ManagerCalls:
             return await self._call(method, expected)
 
         name = f"{MAGENTIC_MANAGER_NAME}.{method.__name__}"
-        outcome = await record_call(call, name=name, key=str(self._calls))
+        outcome = await record_call(call, name=name, key=str(self._calls), is_shown=False)
         self.manager.on_checkpoint_restore(dict(outcome.manager))
         self._state.manager = outcome.manager
         value: T = outcome.value

@@ -328,7 +328,7 @@ class StandardMagenticManager(MagenticManagerBase):
                 return await take_turn(self._agent, messages, **options)
 
         # The key is the question, not the conversation: a message that arrives meanwhile does not change the question.
-        response = await record_call(ask, wanted, number, name=f"{MAGENTIC_MANAGER_NAME}.ask")
+        response = await record_call(ask, wanted, number, name=f"{MAGENTIC_MANAGER_NAME}.ask", is_shown=False)
         return response, is_new
 
 

@@ -91,6 +91,8 @@ async def _find_head(workflow: Workflow, storage: Any, thread_id: str) -> Checkp
         return None
 
 
+HISTORY = "in_memory"
+"""The key of a session's state for the messages that Agent Framework's programs read there."""
 ANSWERS = {"function_result": "function_call", "function_approval_response": "function_approval_request"}
 """The content type of an answer, and that of its request."""
 
@@ -189,6 +191,8 @@ class WorkflowAgent(RecordingAgent):
             replies = list(response.messages)
             if messages or session.messages[len(session.messages) - len(replies) :] != replies:
                 session.add([*messages, *replies])
+                history = session.state.setdefault(HISTORY, {}).setdefault("messages", [])
+                history += [*messages, *replies]
             session.state.update(usage=dict(result.usage), before=before)
         return response
 
@@ -241,7 +245,7 @@ class WorkflowAgent(RecordingAgent):
 
 def _earlier_messages(session: AgentSession) -> list[Message]:
     """The messages of a session: its own, or those where Agent Framework's sessions keep them."""
-    kept = session.state.get("in_memory")
+    kept = session.state.get(HISTORY)
     return list(session.messages) or as_messages(kept.get("messages", ()) if isinstance(kept, Mapping) else ())
 
 

@@ -124,7 +124,7 @@ def text_of(value: Any, name: str) -> Any:
 def counts_of(value: Any) -> dict[str, int] | None:
     if not isinstance(value, Mapping):
         return None
-    return {str(name): count for name, count in value.items() if isinstance(count, int)} or None
+    return {str(name): count for name, count in value.items() if isinstance(count, int)}
 
 
 class UpdateJoiner:

@@ -225,6 +225,8 @@ class Recorder:
         return f"{lane.level.path if lane.executor.is_function else f'{lane.full_id}/'}{call.name}"
 
     def emit(self, kind: str, call: StepCall, data: Any = None, error: Exception | None = None) -> None:
+        if not call.is_shown:
+            return
         path = self.path(call)
         details = None if error is None else WorkflowErrorDetails.from_exception(error, executor_id=path)
         self._delivery.emit(WorkflowEvent(kind, data, executor_id=path, details=details))

@@ -37,6 +37,8 @@ class StepCall:
     """The call before it in the same flow of control. A difference shows that the code changed."""
     within: str | None
     """The enclosing step."""
+    is_shown: bool = True
+    """Whether it has events."""
 
 
 class Frame(msgspec.Struct, eq=False):

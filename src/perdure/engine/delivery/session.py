@@ -63,13 +63,16 @@ class StepSession:
         name: str,
         key: str | None,
         policy: FailurePolicy,
+        *,
+        is_shown: bool = True,
     ) -> Any:
-        """The function's result: from its record, or by calling it now."""
+        """The function's result: from its record, or by calling it now. `is_shown`: whether the step has events."""
         await self._check()
         if key is not None:
             check_identifier("A step's key", key)
         self.recorder.calls.check_name(name, code_of(function))
         call = self.recorder.calls.identify(name, *_identifying_arguments(function, arguments, keywords), key)
+        call = call if is_shown else replace(call, is_shown=False)
         if call.key in self.recorder.in_flight:  # the same key: the same step
             return await asyncio.shield(self.recorder.in_flight[call.key])
         with self._in_call(call):

@@ -44,7 +44,6 @@ _STARTED, _COMPLETED = WorkflowEvent("superstep_started"), WorkflowEvent("supers
 SUPERSTEPS_PER_TURN = 16
 """How many supersteps of a run without streaming may follow each other before other tasks get a turn."""
 
-
 RECORDS_PER_CHECKPOINT = 100
 """How many steps a handler or function may record before a checkpoint takes them in."""
 
@@ -161,8 +160,7 @@ class Loop:
     async def _superstep(self) -> None:
         thread, position = self._thread, self._thread.position
         iteration = position.iteration + 1
-        started = replace(_STARTED, iteration=iteration)
-        self.scope.emit(started)
+        started = await self._start(iteration)
         level = Level(self._compiled, position, thread.executors)
         backlog = self.committer.backlog
         logged_before = len(backlog)
@@ -217,6 +215,18 @@ class Loop:
         self.scope.emit(completed if last_seq is None else replace(completed, checkpoint=info, last_seq=last_seq))
         if was_cancelled:
             raise asyncio.CancelledError
+
+    async def _start(self, iteration: int) -> WorkflowEvent:
+        """Emit the event of a new superstep. A consumer receives the events so far before handlers run."""
+        started = replace(_STARTED, iteration=iteration)
+        self.scope.emit(started)
+        if self.scope.is_streaming:
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                self.scope.emit(WorkflowEvent("superstep_discarded", iteration=iteration))
+                raise
+        return started
 
     def _forget_ended(self) -> None:
         self._thread.records = {}  # records of suspended deliveries are in the checkpoint
