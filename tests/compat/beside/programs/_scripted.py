@@ -40,10 +40,12 @@ class Client(af.FunctionInvocationLayer, af.BaseChatClient):  # type: ignore[mis
         super().__init__()
         self.replies = replies
         self.requests = 0
+        self.seen: list[list[str]] = []
 
     def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **kwargs: Any) -> Any:
         reply = self.replies[min(self.requests, len(self.replies) - 1)]
         self.requests += 1
+        self.seen.append([f"{message.role}: {message.text}" for message in messages])
         number, kind = self.requests, options.get("response_format")
         contents = [af.Content.from_text(item) if isinstance(item, str) else item for item in reply]
 
