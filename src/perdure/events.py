@@ -190,7 +190,8 @@ class WorkflowEvent(_Event[DataT]):
     run_id: str | None = None
 
     def __repr__(self) -> str:
-        shown = (("executor_id", self.executor_id), ("iteration", self.iteration), ("request_id", self.request_id))
+        executor_id = self.executor_id if self.source_executor_id is None else None
+        shown = (("executor_id", executor_id), ("iteration", self.iteration), ("request_id", self.request_id))
         parts = [f"{name}={value!r}" for name, value in (*shown, ("data", self.data)) if value is not None]
         state = [] if self.state is None else [f"state={self.state.value}"]
         return f"WorkflowEvent({', '.join([f'type={self.type!r}', *state, *parts])})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -97,8 +98,9 @@ class JsonStruct(msgspec.Struct, metaclass=TwinType):
         encoded = [part.to_dict() if hasattr(part, "to_dict") else encode_value(part, name) for part in parts]
         return encoded if isinstance(value, list) else encoded[0]
 
-    def to_json(self, *, exclude: Collection[str] | None = None, exclude_none: bool = True) -> str:
-        return msgspec.json.encode(self.to_dict(exclude=exclude, exclude_none=exclude_none)).decode()
+    def to_json(self, *, exclude: Collection[str] | None = None, exclude_none: bool = True, **options: Any) -> str:
+        """`to_dict` as text. Other arguments are those of `json.dumps`."""
+        return json.dumps(self.to_dict(exclude=exclude, exclude_none=exclude_none), **options)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

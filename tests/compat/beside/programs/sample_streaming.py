@@ -64,6 +64,7 @@ async def main() -> None:
             first = output.messages[0]
             print(type(output).__name__, isinstance(output, AgentResponse), first.author_name, output.text)
             print(output.response_id, output.usage_details, first.message_id)
+        print(first.to_json(), first.to_json(indent=1, sort_keys=True))
     print(writer.client.requests, editor.client.requests)
     held = Writer(talker("writer", "One draft"))
     reviewer = Reviewer(talker("reviewer", "Good draft"))

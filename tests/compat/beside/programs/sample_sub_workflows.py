@@ -142,7 +142,7 @@ async def main() -> None:
     workflow = builder.add_edge(child, sizes, condition=requests_of(SizeQuestion)).add_edge(sizes, child).build()
     result = await workflow.run([Mail("a@known.org", 3), Mail("nowhere", 1), Mail("b@new.org", 30)])
     print(sorted(map(str, result.get_outputs())), result.get_final_state())
-    print([(event.request_id, event.source_executor_id, event.data) for event in result.get_request_info_events()])
+    print([(str(event), event.source_executor_id) for event in result.get_request_info_events()])
     result = await workflow.run(responses={"outside-new.org": False})
     print(result.get_outputs(), result.get_final_state(), len(parent.verdicts))
 
