@@ -11,6 +11,9 @@ from perdure.agents.conversation.update import AgentResponseUpdate, update_of
 from perdure.events import WorkflowEvent, WorkflowEventSource
 from perdure.graph.graph import Graph
 
+_WITH_WORDS = frozenset({"data", "output", "intermediate"})
+"""The types of events that may hold what an agent says."""
+
 
 class AgentOutputs:
     """The output of an agent arrives as updates, while the agent works. Its response is not emitted again.
@@ -26,14 +29,17 @@ class AgentOutputs:
         """Executors whose next response has been streamed."""
 
     def __call__(self, event: WorkflowEvent) -> Sequence[WorkflowEvent]:
+        if event.type not in _WITH_WORDS:
+            if event.type == "executor_invoked" and self._streamed:
+                # What the executor streamed before had no response, since it failed.
+                self._streamed.discard(str(event.executor_id))
+            return (event,)
         data = event.data
         if isinstance(data, AgentResponseUpdate):
             is_live = event.type == "data" and event.origin is WorkflowEventSource.FRAMEWORK
             return self._show_update(event, data) if is_live and event.child_id is None else (event,)
         if isinstance(data, AgentResponse) and event.type in ("output", "intermediate"):
             return self._show_response(event, data)
-        if event.type == "executor_invoked":  # what it streamed before had no response, since it failed
-            self._streamed.discard(str(event.executor_id))
         return (event,)
 
     def _show_update(self, event: WorkflowEvent, update: AgentResponseUpdate) -> Sequence[WorkflowEvent]:

@@ -98,11 +98,11 @@ class Loop:
                 self._supersteps += 1
                 if scope.is_cancelled():  # even if a handler caught the cancellation and finished its work
                     raise asyncio.CancelledError
-                is_turn = scope.is_streaming or self._supersteps % SUPERSTEPS_PER_TURN == 0
-                if is_turn and (thread.position.mailbox or thread.inbox or thread.position.is_busy):
-                    # A consumer receives each superstep before the next one starts, and handlers that never wait do not
-                    # block the event loop.
-                    await asyncio.sleep(0)
+                # A consumer gets its turn in the next superstep, or before the run waits.
+                is_due = thread.position.mailbox or thread.inbox
+                is_turn = not is_due if scope.is_streaming else self._supersteps % SUPERSTEPS_PER_TURN == 0
+                if is_turn and (is_due or thread.position.is_busy):
+                    await asyncio.sleep(0)  # handlers that never wait do not block the event loop
         finally:
             self.takes_input = False
 
@@ -160,7 +160,10 @@ class Loop:
     async def _superstep(self) -> None:
         thread, position = self._thread, self._thread.position
         iteration = position.iteration + 1
-        started = await self._start(iteration)
+        started = replace(_STARTED, iteration=iteration)
+        self.scope.emit(started)
+        if self.scope.is_streaming:
+            await self._yield_to_consumer(iteration)
         level = Level(self._compiled, position, thread.executors)
         backlog = self.committer.backlog
         logged_before = len(backlog)
@@ -195,9 +198,8 @@ class Loop:
                     backlog += done.events
                 backlog += notices
                 backlog.append(completed)
-            info, last_seq = None, None
-            if not self.committer.keep(after):
-                info, last_seq = await self.committer.commit(after, completed=completed)
+            is_kept = self.committer.keep(after)
+            info, last_seq = (None, None) if is_kept else await self.committer.commit(after, completed=completed)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             self._thread.is_dirty = True
             raise
@@ -216,17 +218,13 @@ class Loop:
         if was_cancelled:
             raise asyncio.CancelledError
 
-    async def _start(self, iteration: int) -> WorkflowEvent:
-        """Emit the event of a new superstep. A consumer receives the events so far before handlers run."""
-        started = replace(_STARTED, iteration=iteration)
-        self.scope.emit(started)
-        if self.scope.is_streaming:
-            try:
-                await asyncio.sleep(0)
-            except asyncio.CancelledError:
-                self.scope.emit(WorkflowEvent("superstep_discarded", iteration=iteration))
-                raise
-        return started
+    async def _yield_to_consumer(self, iteration: int) -> None:
+        """A consumer receives the events so far, with that of the new superstep, before its handlers run."""
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.scope.emit(WorkflowEvent("superstep_discarded", iteration=iteration))
+            raise
 
     def _forget_ended(self) -> None:
         self._thread.records = {}  # records of suspended deliveries are in the checkpoint

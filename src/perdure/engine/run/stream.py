@@ -29,7 +29,7 @@ class StreamWork(AsyncIterator[ItemT], Generic[ItemT, ResultT]):
         self._interrupt = interrupt
         self._task: asyncio.Task[ResultT] | None = None
         self.items: list[ItemT] = []
-        self._taken = 0
+        self.taken = 0
         """How many items were iterated."""
         self._takers: set[asyncio.Future[None]] = set()
 
@@ -52,7 +52,7 @@ class StreamWork(AsyncIterator[ItemT], Generic[ItemT, ResultT]):
         """The next event. At the end raises StopAsyncIteration, or the error of the work. Cancelled, it ends the
         work."""
         task = self.begin()
-        while self._taken == len(self.items):
+        while self.taken == len(self.items):
             if task.done():
                 if not task.cancelled() and (error := task.exception()) is not None:
                     raise error
@@ -66,8 +66,8 @@ class StreamWork(AsyncIterator[ItemT], Generic[ItemT, ResultT]):
                 raise
             finally:
                 self._takers.discard(taker)
-        self._taken += 1
-        return self.items[self._taken - 1]
+        self.taken += 1
+        return self.items[self.taken - 1]
 
     async def get_final_response(self) -> ResultT:
         """The result, after the work has ended. Raises the error of the work."""
@@ -314,7 +314,12 @@ class _Iteration(AsyncIterator[ItemT]):
         self._stream = stream
 
     async def __anext__(self) -> ItemT:
-        return await self._stream.__anext__()
+        stream = self._stream
+        source = stream._source
+        if stream._has_plain_work and source.taken < len(source.items):  # takes 1 us; the rest takes 5 us
+            source.taken += 1
+            return cast(ItemT, source.items[source.taken - 1])
+        return await stream.__anext__()
 
     def __del__(self) -> None:
         # The cleanup of an async generator would run later, but a run that starts in the next line must find this one
