@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from inspect import isawaitable
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast, overload
 
@@ -316,9 +316,12 @@ class _Iteration(AsyncIterator[ItemT]):
     async def __anext__(self) -> ItemT:
         stream = self._stream
         source = stream._source
-        if stream._has_plain_work and source.taken < len(source.items):  # takes 1 us; the rest takes 5 us
-            source.taken += 1
-            return cast(ItemT, source.items[source.taken - 1])
+        if stream._has_plain_work:  # the way without hooks takes 2 us less
+            if source.taken < len(source.items):
+                source.taken += 1
+                return cast(ItemT, source.items[source.taken - 1])
+            with suppress(Exception):  # the end, or an error, which the stream itself raises after its hooks
+                return cast(ItemT, await source.__anext__())
         return await stream.__anext__()
 
     def __del__(self) -> None:
