@@ -200,7 +200,7 @@ async def test_stream_gives_up_when_no_server_continues_it() -> None:
         with pytest.raises(ConnectionLost, match=r"no server continued it for 0\.5 s") as raised:
             await streamed(server)
     assert raised.value.run_id == "run-1"
-    assert len(server.asked) > 5
+    assert len(server.asked) > 1  # how often in this time depends on the machine
 
 
 async def test_stream_raises_not_found_when_its_thread_is_deleted() -> None:
