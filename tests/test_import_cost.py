@@ -17,7 +17,7 @@ OPTIONAL = """
 def run(code: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PERDURE_LOG"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=20
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60
     )
     return done.stdout
 

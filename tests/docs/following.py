@@ -201,7 +201,7 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=20,
+            timeout=60,
         )
         return ended.stdout
 

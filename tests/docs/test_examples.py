@@ -26,7 +26,7 @@ def run(*arguments: str, folder: Path, **more: str) -> subprocess.CompletedProce
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=20,
+        timeout=60,
         check=False,
     )
 

@@ -48,7 +48,7 @@ def test_program_of_a_page_prints_what_the_page_shows(page: Path, tmp_path: Path
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
             check=False,
         )
         assert done.returncode == (-signal.SIGKILL if expected.endswith(KILLED) else 0), done.stderr

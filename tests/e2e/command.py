@@ -38,7 +38,7 @@ def perdure(
         text=True,
         encoding="utf-8",
         check=False,
-        timeout=20,
+        timeout=60,
     )
 
 
@@ -78,7 +78,7 @@ def in_terminal(*arguments: str, folder: Path, columns: int = 80, typed: str = "
     try:
         while part := read_or_end(screen):
             shown += part
-        return COLOURS.sub("", shown.decode()).replace("\r\n", "\n"), process.wait(timeout=20)
+        return COLOURS.sub("", shown.decode()).replace("\r\n", "\n"), process.wait(timeout=60)
     finally:
         process.kill()
         process.wait()

@@ -88,7 +88,7 @@ class Recorder:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=20,
+            timeout=60,
         ).stdout
 
     def _named(self, printed: str) -> str:

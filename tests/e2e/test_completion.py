@@ -57,7 +57,7 @@ def test_bash_completes_with_the_script(call: Call, folder: Path) -> None:
     asked = "source ./script; COMP_WORDS=(perdure th); COMP_CWORD=1; _perdure_completion perdure; echo ${COMPREPLY[@]}"
     path = environment(PATH=f"{COMMAND.parent}:/usr/bin:/bin")
     done = subprocess.run(
-        [bash, "-c", asked], cwd=folder, env=path, capture_output=True, text=True, check=False, timeout=20
+        [bash, "-c", asked], cwd=folder, env=path, capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.stdout, done.stderr) == ("threads\n", "")
 

@@ -120,7 +120,7 @@ def test_ctrl_c_stops_a_run_and_the_printed_command_resumes_it(call: Call, call_
     (folder / "hold").touch()
     with running(*WORK, folder=folder, until="work: runs") as process:
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
         assert process.returncode == 130
         assert "Interrupted. Finished work is kept. Resume with: " in errors
     assert [thread["standing"] for thread in call_json("threads")] == ["cancelled"]
@@ -160,7 +160,7 @@ def test_resume_of_a_busy_thread_needs_takeover(call: Call, call_json: CallJson,
         assert taken.returncode == 0
         assert "output of work: worked on A TEXT" in taken.stdout
         process.send_signal(signal.SIGINT)  # the store rejects its last commit
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert [thread["standing"] for thread in call_json("threads")] == ["idle"]
 
 
@@ -170,7 +170,7 @@ def test_run_with_a_closed_output_pipe_stops_without_an_error_message(call_json:
     os.close(reader)
     named = environment(PERDURE_STORE=STORE)
     done = subprocess.run(
-        [COMMAND, *WORK], cwd=folder, env=named, stdout=pipe, stderr=subprocess.PIPE, text=True, check=False, timeout=20
+        [COMMAND, *WORK], cwd=folder, env=named, stdout=pipe, stderr=subprocess.PIPE, text=True, check=False, timeout=60
     )
     os.close(pipe)
     assert (done.returncode, done.stderr) == (1, "")

@@ -69,5 +69,5 @@ async def closed(*stores: Store | StoreCheckpointStorage) -> None:
 
 async def ended(process: asyncio.subprocess.Process) -> int:
     """Return the exit code of a process that ends by itself or by a signal."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return await process.wait()

@@ -12,7 +12,7 @@ import asyncpg
 
 from perdure.stores.postgres.store import PostgresStore
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 _GATE = 4711
 """The lock that transactions wait for at their end, while they are held up."""
 

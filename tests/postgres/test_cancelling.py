@@ -53,7 +53,7 @@ async def test_batch_is_written_although_the_task_that_began_it_is_cancelled() -
     await cancelled(tasks[0])
     await cancelled(tasks[1])  # its item waits, and is written all the same
     is_free.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert await tasks[2] == 30
         assert await batcher.add(4) == 40
     assert written == [[1], [2, 3], [4]]
@@ -72,7 +72,7 @@ async def test_enough_items_or_a_long_wait_begin_a_batch_beside() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert written == [[1], [2, 3, 4]]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(written) < 3:  # noqa: ASYNC110  # no event reports this
             await asyncio.sleep(0.001)
     assert written[2:] == [[5]]
@@ -147,7 +147,7 @@ async def test_frequent_caller_does_not_keep_a_connection_from_others(forced: Fo
 
 
 async def until_sent(proxy: Proxy, statement: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not any(statement in sent for sent in proxy.counts.statements):  # noqa: ASYNC110  # no event reports this
             await asyncio.sleep(0.001)
 
@@ -243,7 +243,7 @@ async def test_claim_cancelled_before_its_reply_is_released_soon(forced: Forced)
 
 
 async def opened_by(store: PostgresStore, thread_id: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(ThreadBusy):
                 await store.open(thread_id, "next")

@@ -69,7 +69,7 @@ async def test_thread_that_is_locked_does_not_delay_the_group(forced: Forced) ->
     async with forced.locked("{s}.threads WHERE thread_id = 't3'"):
         saving = {owner.lease.thread_id: asyncio.create_task(owner.save()) for owner in owners}
         locked = saving.pop("t3")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asyncio.gather(*saving.values())
         assert not locked.done()
     await locked
@@ -82,7 +82,7 @@ async def test_statement_that_waits_for_a_lock_holds_up_no_other_commit(forced: 
     async with forced.locked("{s}.threads WHERE thread_id = 't0'"):
         first = asyncio.create_task(owners[0].save())
         await forced.until_waiting(1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asyncio.gather(*(owner.save() for owner in owners[1:]))
         assert not first.done()
     await first

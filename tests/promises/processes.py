@@ -45,7 +45,7 @@ Report: TypeAlias = tuple[Any, ...]
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(["pytest", "tests.promises.processes"])
 
-SECONDS = 30.0
+SECONDS = 60.0
 """How long anything may take that is waited for; the machine may be busy."""
 
 

@@ -75,7 +75,7 @@ def run_as(script: str, folder: Path, url: str) -> str:
     """What the script prints, as a program of this name."""
     program = folder / "desk.py"
     program.write_text(script)
-    done = subprocess.run([sys.executable, str(program), url], capture_output=True, text=True, timeout=15, check=False)
+    done = subprocess.run([sys.executable, str(program), url], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -24,5 +24,5 @@ async def test_thread_with_pickled_pending_messages_is_listed_and_resumed(kind: 
         pending = [checkpoint for checkpoint in await storage.list_checkpoints(thread_id="t") if checkpoint.messages]
         assert "x-source" in [message.data for sent in pending[-1].messages.values() for message in sent]
         stage.failing.clear()
-        resumed = await asyncio.wait_for(fan(stage, storage).run(thread_id="t"), 10)
+        resumed = await asyncio.wait_for(fan(stage, storage).run(thread_id="t"), 60)
         assert resumed.get_outputs() == ["x-source-a+x-source-b+x-source-c"]

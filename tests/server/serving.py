@@ -23,7 +23,7 @@ from tests.server.zygote import ZYGOTE
 from perdure.cli.commands.init import init
 
 COMMAND = Path(sys.executable).with_name("perdure")
-LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 60.0
 """A server that takes longer to start or to end hangs."""
 T = TypeVar("T")
 _TAKEN = ("address already in use", "listened on")

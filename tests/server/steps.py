@@ -53,7 +53,7 @@ def printed(command: str, server: Server, *, with_curl: bool | None = None) -> s
 
 def _by_curl(text: str) -> bytes:
     quiet = re.sub(r"^curl ", "curl --silent --show-error --noproxy '*' ", text)
-    return subprocess.run(["sh", "-c", quiet], capture_output=True, check=True, timeout=15).stdout
+    return subprocess.run(["sh", "-c", quiet], capture_output=True, check=True, timeout=60).stdout
 
 
 def _by_httpx(text: str) -> bytes:
@@ -71,7 +71,7 @@ def _by_httpx(text: str) -> bytes:
             body = words.pop(0).encode()
         elif word != "-N":
             url = word
-    with httpx.Client(trust_env=False, timeout=15) as client:
+    with httpx.Client(trust_env=False, timeout=60) as client:
         return client.request(method, url, headers=headers, content=body or None).content
 
 

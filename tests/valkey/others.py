@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec
 
 P = ParamSpec("P")
 
-SECONDS = 30.0
+SECONDS = 60.0
 """How long anything may take that is waited for; the machine may be busy."""
 
 _SERVER = multiprocessing.get_context("forkserver")

@@ -115,6 +115,6 @@ async def talk(app: Any, frames: Iterable[Any], headers: Mapping[str, str], *, t
         "subprotocols": [],
         "headers": [(b"host", b"localhost"), *((k.lower().encode(), v.encode()) for k, v in headers.items())],
     }
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await app(scope, coming.get, send)
     return received

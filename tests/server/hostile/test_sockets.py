@@ -46,7 +46,7 @@ async def turn_over(socket: ClientConnection, frame: str | bytes) -> list[dict[s
     """Returns the frames until the turn ends or is rejected."""
     await socket.send(frame)
     frames: list[dict[str, Any]] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not frames or not (frames[-1]["event"] == "error" or (frames[-1]["data"] or {}).get("status") == "done"):
             frames.append(json.loads(await socket.recv()))
     return frames
@@ -83,7 +83,7 @@ async def test_frame_that_is_too_large_closes_the_socket(server: Server) -> None
 
 async def test_many_sockets_each_get_their_own_turn(server: Server) -> None:
     async def talk_once(number: int) -> str:
-        async with connect(url(server), proxy=None, open_timeout=15) as socket:
+        async with connect(url(server), proxy=None, open_timeout=60) as socket:
             turn = {"messages": [{"content": f"hello {number}"}], "config": {"thread_id": f"socket-{number}"}}
             frames = await turn_over(socket, json.dumps(turn))
             texts = [frame["message"]["content"][0]["text"] for frame in frames if frame["message"]]

@@ -17,7 +17,7 @@ from perdure.server.http import app as app_module
 from perdure.server.service import Service
 
 HERE = "tests.server.routes.flows"
-LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 60.0
 Body = dict[str, Any]
 
 

@@ -24,7 +24,7 @@ ROW = re.compile(
     r"^\| `(?P<method>[A-Z]+) (?P<path>/\S+)` \| `(?P<scope>[^`]+)` \|.*\| (?P<answers>[\d, ]*)\|$", re.MULTILINE
 )
 ALWAYS = re.compile(r"^Any route may answer ([\d, and]+)\.", re.MULTILINE)
-LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 60.0
 
 
 def examples() -> list[tuple[Block, Block]]:

@@ -22,7 +22,7 @@ from websockets.sync.client import connect
 from perdure.server import ServerConfig, create_app
 from perdure.server.uvicorn import make_server
 
-LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 60.0
 
 
 class Gates:

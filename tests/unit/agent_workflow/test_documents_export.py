@@ -237,7 +237,7 @@ def test_objects_of_a_program_are_found_by_another_process(tmp_path: Path) -> No
 
     def run(*command: str) -> str:
         done = subprocess.run(
-            [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=15, check=False
+            [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -80,7 +80,7 @@ async def test_turn_killed_after_nine_of_ten_calls_repeats_only_the_tenth(tmp_pa
     root = Path(__file__).parents[3]
     command = [sys.executable, "-m", "tests.unit.agents.killed_turn", str(tmp_path)]
     killed = await asyncio.create_subprocess_exec(*command, cwd=root, stderr=subprocess.PIPE)
-    _, errors = await asyncio.wait_for(killed.communicate(), 15)
+    _, errors = await asyncio.wait_for(killed.communicate(), 60)
     assert killed.returncode == -signal.SIGKILL, errors.decode()
     result = await killed_turn.flow(tmp_path).run(thread_id="t")
     assert last(result).text == "All counted."

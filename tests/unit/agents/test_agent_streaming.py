@@ -92,7 +92,7 @@ async def test_updates_are_emitted_while_the_model_still_replies() -> None:
 
     async def slowly(messages: Any, info: AgentInfo) -> AsyncIterator[Any]:
         yield "One"
-        await asyncio.wait_for(is_received.wait(), 10)
+        await asyncio.wait_for(is_received.wait(), 60)
         yield " two"
 
     text = ""

@@ -85,7 +85,7 @@ async def test_follower_gets_updates_as_progress_and_each_response_once() -> Non
     follower = asyncio.create_task(follow())
     await asyncio.sleep(0)  # it subscribes before the run begins
     await streamed(workflow, "go", thread_id="t")
-    await asyncio.wait_for(follower, 10)
+    await asyncio.wait_for(follower, 60)
     whole = [event for event in followed if event.type == "output"]
     assert [event.data.text for event in whole] == ["one two", "three"]
     assert all(isinstance(event.data, AgentResponse) and event.seq is not None for event in whole)

@@ -76,7 +76,7 @@ def test_instances_of_the_framework_are_instances_of_ours() -> None:
 
 def test_our_instances_have_their_own_class_without_the_framework() -> None:
     code = "import sys; from perdure import Message; print(Message('user').__class__ is Message, *sys.modules)"
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20).stdout
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     assert output.startswith("True ")
     assert "agent_framework" not in output
 
@@ -89,7 +89,7 @@ def test_stored_message_of_the_framework_is_opaque_without_the_framework() -> No
         "print(type(value).__name__, 'agent_framework' in sys.modules)"
     )
     output = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(tree), capture_output=True, text=True, check=True, timeout=20
+        [sys.executable, "-c", code], input=json.dumps(tree), capture_output=True, text=True, check=True, timeout=60
     ).stdout
     assert output.split() == [Opaque.__name__, "False"]
 

@@ -13,7 +13,7 @@ from perdure.checkpoints import access as busy
 from perdure.checkpoints.access import MIN_POLL_SECONDS, OwnerWait
 from perdure.testing.conformance.threads import own
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @pytest.fixture(autouse=True)

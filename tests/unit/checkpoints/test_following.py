@@ -34,7 +34,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codecs.json_codec import JsonCodec
 from perdure.testing.conformance.threads import make_events as logged, own
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @dataclass

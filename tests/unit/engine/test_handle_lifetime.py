@@ -130,7 +130,7 @@ async def test_answers_of_several_tasks_wait_for_the_run_and_for_each_other() ->
 async def test_calls_that_wait_when_the_handle_is_left_start_nothing() -> None:
     gate = Gate()
     workflow = gated(gate)
-    async with asyncio.timeout(30), workflow.open(thread_id="t") as run:
+    async with asyncio.timeout(60), workflow.open(thread_id="t") as run:
         await run.send("x")
         await gate.arrived.wait()
         waiting = [asyncio.ensure_future(call) for call in (run.resume(), run.respond({"q": 1}), run.resume())]
@@ -145,7 +145,7 @@ async def test_calls_that_wait_when_the_handle_is_left_start_nothing() -> None:
 async def test_cancel_also_ends_the_runs_of_calls_that_waited_for_their_turn() -> None:
     gate = Gate()
     workflow = gated(gate)
-    async with asyncio.timeout(30), workflow.open(thread_id="t") as run:
+    async with asyncio.timeout(60), workflow.open(thread_id="t") as run:
         await run.send("x")
         await gate.arrived.wait()
         waiting = asyncio.gather(run.resume(), run.resume())
@@ -219,7 +219,7 @@ async def test_leaving_right_after_sending_ends_at_once_and_keeps_the_message(
 ) -> None:
     gate = Gate()
     workflow = gated(gate, checkpoint_storage=make_storage())
-    async with asyncio.timeout(30), workflow.open(thread_id="t") as run:
+    async with asyncio.timeout(60), workflow.open(thread_id="t") as run:
         await run.send("x")
         await turns(moment)
     gate.opened.set()

@@ -276,7 +276,7 @@ async def test_a_run_that_only_sleeps_stops_at_once(make_storage: Callable[[], A
     workflow = napping(3600, clock=clock, checkpoint_storage=storage)
     running = start(workflow, "x")
     await asleep(clock, running)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert await workflow.leave(LONG) == 1
     await left(running)
     if storage is not None:
@@ -303,7 +303,7 @@ async def test_a_run_that_falls_asleep_while_it_is_to_leave_does_not() -> None:
     leaving = asyncio.ensure_future(workflow.leave(LONG))
     await turns(3)
     gate.opened.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert await leaving == 1
     await left(running)
 
@@ -338,7 +338,7 @@ async def test_run_that_waits_for_another_owner_reports_that_it_never_began(tmp_
         waiting = start(second, "y", on_busy="enqueue")
         while not any(run.is_waiting for _, run in second._live.runs()):  # noqa: ASYNC110  # no event reports it
             await asyncio.sleep(0)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await second.leave(LONG) == 0
         assert not (await left(waiting)).has_begun
         gate.opened.set()

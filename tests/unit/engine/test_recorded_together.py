@@ -150,6 +150,6 @@ async def test_steps_continue_while_the_outcome_of_a_sibling_is_in_flight(storag
 
     workers = worker("quick", lambda message, ctx: ctx.send_message("quick")), worker("slow", take_steps)
     with pause:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             result = await fan(*workers, checkpoint_storage=faults.wrap(storage)).run("x", thread_id="t")
     assert result.get_outputs() == [["quick", "slow"]] and steps == list(range(5))

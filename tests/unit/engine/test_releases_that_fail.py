@@ -57,7 +57,7 @@ class OtherProcess:
         assert self._child.stdout is not None and self._child.stdout.readline() == "owns it\n"
 
     def reply(self) -> str:
-        output, _ = self._child.communicate("go on\n", timeout=15)
+        output, _ = self._child.communicate("go on\n", timeout=60)
         return output.strip()
 
     def end(self) -> None:
@@ -162,7 +162,7 @@ def test_thread_half_opened_by_a_closed_loop_does_not_block_the_next_run(moment:
     loop.close()
 
     async def next_run() -> list[str]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             return (await flow.run("two", thread_id="t")).get_outputs()
 
     assert asyncio.run(next_run()) == ["<TWO>"]
@@ -205,5 +205,5 @@ async def test_run_waits_for_a_thread_that_a_cancelled_run_of_a_live_loop_opens(
     assert calls == ["before open"]
     # Later, so that this loop is idle by then, and nothing wakes it but what it waits with.
     another_loop.call_soon_threadsafe(another_loop.call_later, 0.1, may_go_on.set)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert (await following).get_outputs() == ["<TWO>"]

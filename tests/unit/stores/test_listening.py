@@ -25,7 +25,7 @@ from perdure.stores.notify import (
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.conformance.threads import own
 
-SECONDS = 30.0
+SECONDS = 60.0
 FOR_EVER = 3600.0
 """Longer than any test: a call that returns was woken."""
 

@@ -57,7 +57,7 @@ def run_script(script: str, *arguments: object) -> str:
     """In a process of its own, where a warning is an error too; what it printed."""
     program = textwrap.dedent(script)
     command = [sys.executable, "-W", "error", "-c", program, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=15, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout.strip()
 

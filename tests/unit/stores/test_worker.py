@@ -19,7 +19,7 @@ import pytest
 from perdure.stores.worker import WorkerThread
 
 NAME = "tested-own-thread"
-LONG_ENOUGH = 10.0
+LONG_ENOUGH = 60.0
 
 
 @pytest.fixture

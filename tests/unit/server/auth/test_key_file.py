@@ -67,7 +67,7 @@ def test_two_processes_that_write_at_once_lose_no_key(file: KeyFile) -> None:
     for child in children:
         assert child.stdout is not None and child.stdout.readline() == "ready\n"
     for child in children:
-        child.communicate("go\n", timeout=15)
+        child.communicate("go\n", timeout=60)
     assert [child.returncode for child in children] == [0, 0]
     users = [key.user for key in file.read().keys]
     assert (users.count("ada"), users.count("bob")) == (25, 25)

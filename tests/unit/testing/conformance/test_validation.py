@@ -149,7 +149,7 @@ def test_user_who_derives_a_class_has_a_test_for_each_clause(tmp_path: Path) -> 
         env={**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert "1 failed, 4 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
