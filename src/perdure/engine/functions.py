@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.errors import InvalidFunction, InvalidRun
@@ -16,9 +16,28 @@ from perdure.events import WorkflowEvent
 from perdure.graph.annotations import flatten_union, hints_of
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import Handler, HandlerTable, Returns
-from perdure.graph.policy import STOP, RetryPolicy, Seconds
+from perdure.graph.policy import RetryPolicy, Seconds
 
 T = TypeVar("T")
+
+
+class Terms(TypedDict, total=False):
+    """The terms of a request."""
+
+    deadline: datetime | None
+    default: Any
+    assignee: str | None
+
+
+class StepOptions(TypedDict, total=False):
+    """The keyword arguments of `ctx.step`."""
+
+    name: str | None
+    key: str | None
+    """Identifies the record, in place of the arguments."""
+    retry: RetryPolicy | int | None
+    timeout: Seconds | None
+    on_error: Any
 
 
 class _NoWorkflow:
@@ -53,85 +72,30 @@ class RunContext:
 
     @overload
     async def request_info(
-        self,
-        request_data: object,
-        response_type: type[T],
-        *,
-        request_id: str | None = None,
-        deadline: datetime | None = None,
-        default: Any = ...,
-        assignee: str | None = None,
+        self, request_data: object, response_type: type[T], *, request_id: str | None = None, **terms: Unpack[Terms]
     ) -> T: ...
     @overload
     async def request_info(
-        self,
-        request_data: object,
-        response_type: Any,
-        *,
-        request_id: str | None = None,
-        deadline: datetime | None = None,
-        default: Any = ...,
-        assignee: str | None = None,
+        self, request_data: object, response_type: Any, *, request_id: str | None = None, **terms: Unpack[Terms]
     ) -> Any: ...
     async def request_info(
-        self,
-        request_data: object,
-        response_type: Any,
-        *,
-        request_id: str | None = None,
-        deadline: datetime | None = None,
-        default: Any = ...,
-        assignee: str | None = None,
+        self, request_data: object, response_type: Any, *, request_id: str | None = None, **terms: Unpack[Terms]
     ) -> Any:
         """Request input from outside and return the answer, maybe weeks later and in another process.
 
         When `deadline` passes without an answer, returns `default`; without a default raises RequestExpired.
         """
-        return await self._inner.ask(
-            request_data,
-            response_type,
-            request_id=request_id,
-            deadline=deadline,
-            default=default,
-            assignee=assignee,
-        )
+        return await self._inner.ask(request_data, response_type, request_id=request_id, **terms)
 
     @overload
     async def step(
-        self,
-        function: Callable[..., Awaitable[T]],
-        *arguments: Any,
-        name: str | None = None,
-        key: str | None = None,
-        retry: RetryPolicy | int | None = None,
-        timeout: Seconds | None = None,
-        on_error: Any = STOP,
+        self, function: Callable[..., Awaitable[T]], *arguments: Any, **options: Unpack[StepOptions]
     ) -> T: ...
     @overload
-    async def step(
-        self,
-        function: Callable[..., T],
-        *arguments: Any,
-        name: str | None = None,
-        key: str | None = None,
-        retry: RetryPolicy | int | None = None,
-        timeout: Seconds | None = None,
-        on_error: Any = STOP,
-    ) -> T: ...
-    async def step(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        name: str | None = None,
-        key: str | None = None,
-        retry: RetryPolicy | int | None = None,
-        timeout: Seconds | None = None,
-        on_error: Any = STOP,
-    ) -> Any:
+    async def step(self, function: Callable[..., T], *arguments: Any, **options: Unpack[StepOptions]) -> T: ...
+    async def step(self, function: Callable[..., Any], *arguments: Any, **options: Unpack[StepOptions]) -> Any:
         """Call any function as a step: its result is recorded, and a recorded step is not called again."""
-        return await self._inner.step(
-            function, *arguments, name=name, key=key, retry=retry, timeout=timeout, on_error=on_error
-        )
+        return await self._inner.step(function, *arguments, **options)
 
     async def sleep(self, duration: float | timedelta | datetime) -> None:
         """Wait for a duration or until a time, across restarts."""
@@ -212,12 +176,12 @@ class FunctionShape:
     def arguments(self, message: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments of a call."""
         pairs = ((self.message, message), (self.context, context))
-        passed = [(parameter, value) for parameter, value in pairs if parameter is not None]
-        named = {parameter.name: value for parameter, value in passed if parameter.kind is parameter.KEYWORD_ONLY}
-        by_place = [(parameter, value) for parameter, value in passed if parameter.name not in named]
-        order = list(inspect.signature(self.function).parameters)
-        by_place.sort(key=lambda pair: order.index(pair[0].name))
-        return [value for _, value in by_place], named
+        values = {parameter.name: value for parameter, value in pairs if parameter is not None}
+        every = inspect.signature(self.function).parameters.values()
+        named = {
+            each.name: values.pop(each.name) for each in every if each.name in values and each.kind is each.KEYWORD_ONLY
+        }
+        return [values[each.name] for each in every if each.name in values], named
 
 
 def read_function(function: Any) -> FunctionShape:

@@ -18,12 +18,6 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 
 
-def _find_context(function: Callable[..., Any]) -> str | None:
-    """The name of the parameter of a step that takes a RunContext, if it has one."""
-    parameters, hints = _parameters_of(function), hints_or_any(function)
-    return next((name for name, parameter in parameters.items() if is_run_context(parameter, hints)), None)
-
-
 def _parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(function).parameters
@@ -48,7 +42,10 @@ class StepWrapper(Generic[P, R]):
         self.name = step_name(function, name)
         self._policy = step_policy(self.name, retry, timeout, on_error)
         self._replay_key = replay_key
-        self._context_name = _find_context(function)
+        parameters, hints = _parameters_of(function), hints_or_any(function)
+        takers = (name for name, parameter in parameters.items() if is_run_context(parameter, hints))
+        self._context_name = next(takers, None)
+        """The parameter that takes a RunContext, if it has one."""
         functools.update_wrapper(self, function, updated=())
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -224,9 +224,11 @@ class Run:
                 due = add_message(self._compiled.graph, thread.position, request.message)
                 await await_uncancelled(loop.enter(due))
             if self.has_begun and ownership.is_leaving:
-                await self._leave(ownership, committer)
+                ownership.was_left = True  # no final status: the next run continues the thread
+                await self._save_end(committer.leave(), "left its thread")
             elif self.has_begun:
-                await self._record_end(thread, committer, WorkflowRunState.CANCELLED)
+                thread.status = WorkflowRunState.CANCELLED
+                await self._save_end(committer.finish(thread.status), "ended CANCELLED")
             raise
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             raise
@@ -235,25 +237,15 @@ class Run:
                 details = WorkflowErrorDetails.from_exception(error, executor_id=loop.failed_executor_id)
                 failed = WorkflowEvent("failed", details=details)
                 self._emit(failed)
-                await self._record_end(thread, committer, WorkflowRunState.FAILED, failed)
+                thread.status = WorkflowRunState.FAILED
+                await self._save_end(committer.finish(thread.status, [failed]), "ended FAILED")
             raise
 
-    async def _record_end(
-        self, thread: LiveThread, committer: Committer, state: WorkflowRunState, *events: WorkflowEvent
-    ) -> None:
-        thread.status = state
+    async def _save_end(self, saving: Coroutine[Any, Any, None], ending: str) -> None:
         try:
-            await await_uncancelled(committer.finish(state, events))
+            await await_uncancelled(saving)
         except Exception as error:  # noqa: BLE001  # the storage failed: the error that ended the run matters more
-            logger.warning("run %s ended %s; saving that failed: %s", self.run_id, state.value, type(error).__name__)
-
-    async def _leave(self, ownership: Ownership, committer: Committer) -> None:
-        """Save the rest without a final status: the next run continues the thread."""
-        ownership.was_left = True
-        try:
-            await await_uncancelled(committer.leave())
-        except Exception as error:  # noqa: BLE001  # the storage failed: the thread is at its head
-            logger.warning("run %s left its thread; saving the rest failed: %s", self.run_id, type(error).__name__)
+            logger.warning("run %s %s; saving that failed: %s", self.run_id, ending, type(error).__name__)
 
     def _finish(self, thread: LiveThread, ownership: Ownership, error: BaseException | None) -> WorkflowRunResult:
         """Emit the final status, after the commit and the release. Returns the result or raises the error."""

@@ -196,7 +196,8 @@ class ResponseStream(AsyncIterable[ItemT], Generic[ItemT, ResultT]):
             await _resolve(hook())
 
     def __await__(self) -> Generator[Any, None, Self]:
-        return _return(self).__await__()
+        yield from ()
+        return self
 
     async def get_final_response(self) -> ResultT:
         """The result, after the end. Raises the error of the run. Iterates over the items that were not taken yet."""
@@ -296,10 +297,6 @@ class ResponseStream(AsyncIterable[ItemT], Generic[ItemT, ResultT]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-async def _return(value: T) -> T:
-    return value
 
 
 async def _resolve(value: Any) -> Any:
