@@ -76,12 +76,15 @@ class SubWorkflowRequestMessage:
 
     def create_response(self, data: Any) -> SubWorkflowResponseMessage:
         """The answer. Raises AnswerRejected if it has another type than requested."""
-        event = self.source_event
-        try:
-            value = coerce(data, event.response_type)
-        except (ValueError, TypeError) as error:
-            raise AnswerRejected(str(event.request_id), event.response_type, data, str(error)) from error
-        return SubWorkflowResponseMessage(value, event)
+        return SubWorkflowResponseMessage(coerce_answer(self.source_event, data), self.source_event)
+
+
+def coerce_answer(request: WorkflowEvent, data: Any) -> Any:
+    """The answer as the type that the request asks for. Raises AnswerRejected for another type."""
+    try:
+        return coerce(data, request.response_type)
+    except (ValueError, TypeError) as error:
+        raise AnswerRejected(str(request.request_id), request.response_type, data, str(error)) from error
 
 
 @dataclass(frozen=True)

@@ -220,7 +220,7 @@ class DeliveryContext(msgspec.Struct, eq=False):
 
     @property
     def state(self) -> MutableMapping[str, Any]:
-        return StateMapping(self._lane.state, self._read, self._write)
+        return StateMapping(self._lane.state.keys, self._read, self.set_state, self.delete_state)
 
     @property
     def private(self) -> MutableMapping[str, Any]:

@@ -15,12 +15,11 @@ from perdure.codec import Codec
 from perdure.engine.delivery.replay import Frame, frame_of, frames_of
 from perdure.engine.delivery.session import StepSession
 from perdure.engine.thread.level import find_asking_child
-from perdure.engine.thread.position import Effects, PrivateView, own_event
-from perdure.engine.thread.state import DELETED, MISSING, Replaced
-from perdure.errors import AnswerRejected, ContextEnded, UnsavableValue
+from perdure.engine.thread.position import Effects, own_event
+from perdure.engine.thread.state import DELETED, MISSING, Replaced, StateMapping
+from perdure.errors import ContextEnded, UnsavableValue
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
-from perdure.graph.coercion import coerce
-from perdure.graph.graph import SubWorkflowResponseMessage
+from perdure.graph.graph import SubWorkflowResponseMessage, coerce_answer
 from perdure.graph.policy import DEFAULT, ISOLATE, SKIP, FailurePolicy, RetryPolicy
 from perdure.isolation import is_immutable, isolate
 from perdure.records import Record, SuspendedDelivery, WorkflowMessage
@@ -139,16 +138,23 @@ class Delivery:
             if key not in frame.read and value is not MISSING and not is_immutable(value):
                 frame.read[key] = isolate(value)
 
-    def touch_private(self, key: str) -> None:
-        """Remember a key of the private state, before a step uses it."""
-        for frame in frames_of(self) if self.steps is not None else ():
-            if key not in frame.private:
-                private = self.lane.private
-                frame.private[key] = isolate(private[key]) if key in private else MISSING
-
     @property
     def private(self) -> MutableMapping[str, Any]:
-        return PrivateView(self.lane.private, self.touch_private)
+        """The executor's private state. A step remembers the value of each key before it uses the key."""
+        private = self.lane.private
+
+        def read(key: str) -> Any:
+            value = private.get(key, MISSING)
+            for frame in frames_of(self) if self.steps is not None else ():
+                if key not in frame.private:
+                    frame.private[key] = value if value is MISSING else isolate(value)
+            return value
+
+        def write(key: str, value: Any) -> None:
+            read(key)
+            private[key] = value
+
+        return StateMapping(private.keys, read, write, private.__delitem__)
 
     def keep_frame(self, frame: Frame) -> None:
         """A step succeeded: add its effects to those of the enclosing step or handler."""
@@ -262,10 +268,7 @@ class Delivery:
             self.emit(WorkflowEvent("warning", text, executor_id=lane.full_id))
             return
         request = children[child_id].position.requests[request_id]
-        try:
-            value = coerce(answer.data, request.response_type)
-        except (ValueError, TypeError) as error:
-            raise AnswerRejected(request_id, request.response_type, answer.data, str(error)) from error
+        value = coerce_answer(request, answer.data)
         self.effects.also(answers=(*self.effects.answers, SubWorkflowResponseMessage(isolate(value), asked)))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.clock import TimeLimitReached, complete, run_with_timeout
 from perdure.codec import Encoded
-from perdure.engine.delivery.replay import Calls, Frame, StepCall, Waits, enter_frame, inside, leave_frame
+from perdure.engine.delivery.replay import Calls, Frame, StepCall, Waits, enter_frame, inside, last_call, leave_frame
 from perdure.engine.delivery.scope import decode_effects, encode_effects, value_of
 from perdure.engine.thread.position import Effects, private_changes
 from perdure.engine.thread.state import Replaced
@@ -268,14 +268,14 @@ class Recorder:
         self, call: StepCall, work: Callable[[], Coroutine[Any, Any, Any]], *, is_recorded: bool = True
     ) -> tuple[Any, Exception | None]:
         """One attempt: its result, recorded with its effects; or its error, and its effects are undone."""
-        last, began = self.calls.last, asyncio.get_running_loop().time()
+        last, began = last_call.get(), asyncio.get_running_loop().time()
         frame = enter_frame(call, self._delivery)
         try:
             value = await work()
         except BaseException as error:
             self._delivery.undo_frame(frame)
             if is_recorded:  # else it is not retried, and failures in it stay recorded
-                self.calls.go_back(last)
+                last_call.set(last)  # the calls since belong to the failed attempt
                 if isinstance(error, Exception):
                     await self.take_back_inner(call.key, error)
                 self._keep_for_next_attempt(call)

@@ -90,7 +90,7 @@ def frames_of(owner: object) -> Iterator[Frame]:
         frame = frame.outer
 
 
-_last_call: ContextVar[tuple[object, str] | None] = ContextVar("perdure_last_call", default=None)
+last_call: ContextVar[tuple[object, str] | None] = ContextVar("perdure_last_call", default=None)
 """A mark of the delivery, and the key of the last call of this flow of control. Tasks inherit it."""
 
 
@@ -124,23 +124,15 @@ class Calls:
         return self._call(name, digest if seen[digest] == 1 else f"{digest} #{seen[digest]}")
 
     def _call(self, name: str, key: str) -> StepCall:
-        last = _last_call.get()
+        last = last_call.get()
         frame = frame_of(self._owner)
         key = key if frame is None else key + inside(frame.call.key)
         after = last[1] if last is not None and last[0] is self._mark else None
         return StepCall(name, key, after, None if frame is None else frame.call.key)
 
-    @property
-    def last(self) -> Any:
-        return _last_call.get()
-
-    def go_back(self, last: Any) -> None:
-        """Ignore calls since `last`: they belong to a failed attempt."""
-        _last_call.set(last)
-
     def mark_returned(self, call: StepCall) -> None:
         """Note that the call returned: the next call of this flow of control follows it."""
-        _last_call.set((self._mark, call.key))
+        last_call.set((self._mark, call.key))
 
     def _digest(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> str:
         path = f"arguments of {name!r}"
@@ -216,10 +208,6 @@ class Replay:
     def find(self, key: str) -> Record | None:
         return self._records.get(key)
 
-    @property
-    def is_over(self) -> bool:
-        return self._next >= len(self._order)
-
     async def turn_of(self, record: Record) -> None:
         """Return when the earlier records have been replayed, or will clearly not be."""
         key = record.key
@@ -254,7 +242,7 @@ class Replay:
         if self._is_past or not self._order:
             return
         turns = QUIET_TURNS
-        while not self.is_over and (turns > 0 or self._waiting):
+        while self._next < len(self._order) and (turns > 0 or self._waiting):
             turns -= 1
             await asyncio.sleep(0)
         for _ in range(QUIET_TURNS):

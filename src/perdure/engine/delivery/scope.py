@@ -319,10 +319,8 @@ def decode_effects(tree: Tree, executor_id: str, codec: Codec, message: Workflow
     )
     effects.also(
         message=message,
-        is_start=bool(tree.get("is_start")),
         answers=tuple(answers),
-        is_isolated=bool(tree.get("is_isolated")),
-        forwarded_to=tree.get("forwarded_to"),
         withdrawn=tuple(tree.get("withdrawn", ())),
+        **{part: tree[part] for part in ("is_start", "is_isolated", "forwarded_to") if part in tree},
     )
     return effects

@@ -13,7 +13,6 @@ from perdure.engine.thread.level import change_asking_level, find_asking_level
 from perdure.engine.thread.position import Position, every_level
 from perdure.errors import (
     AlreadyAnswered,
-    AnswerRejected,
     InvalidRun,
     NoPendingRequests,
     NoResponseHandler,
@@ -24,7 +23,7 @@ from perdure.errors import (
 )
 from perdure.events import RequestTerms, WorkflowEvent
 from perdure.graph.coercion import coerce
-from perdure.graph.graph import Graph
+from perdure.graph.graph import Graph, coerce_answer
 from perdure.isolation import isolate
 from perdure.names import check_identifier
 from perdure.records import Answer, MessageType, Record, WorkflowMessage
@@ -91,10 +90,7 @@ def _repeats(position: Position, request_id: str, answer: Any) -> bool:
 
 
 def _check_answer(graph: Graph, position: Position, request: WorkflowEvent, answer: Any) -> Any:
-    try:
-        value = coerce(answer, request.response_type)
-    except (ValueError, TypeError) as error:
-        raise AnswerRejected(str(request.request_id), request.response_type, answer, str(error)) from error
+    value = coerce_answer(request, answer)
     source = find_asking_level(graph, position, request)
     if source is None:
         raise UnknownRequest(str(request.request_id), str(request.source_executor_id), ())

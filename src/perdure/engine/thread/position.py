@@ -3,7 +3,7 @@ deliveries, which lead to the next one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -313,38 +313,6 @@ def add_counts(counts: Mapping[str, int] | None, more: Mapping[str, int]) -> dic
     for name, count in more.items():
         total[name] = total.get(name, 0) + count
     return total
-
-
-# ---------------------------------------------------------------- private state of an executor
-
-
-class PrivateView(MutableMapping[str, Any]):
-    """`ctx.private` in a delivery with steps: the same dict, and `touch` is called before each use of a key."""
-
-    def __init__(self, private: dict[str, Any], touch: Callable[[str], None]) -> None:
-        self._private = private
-        self._touch = touch
-
-    def __getitem__(self, key: str) -> Any:
-        self._touch(key)
-        return self._private[key]
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._touch(key)
-        self._private[key] = value
-
-    def __delitem__(self, key: str) -> None:
-        self._touch(key)
-        del self._private[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._private))
-
-    def __len__(self) -> int:
-        return len(self._private)
-
-    def __repr__(self) -> str:
-        return repr(self._private)
 
 
 def private_changes(before: Mapping[str, Any], private: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from itertools import chain
 from operator import is_
 from typing import Any, NamedTuple
@@ -268,12 +268,16 @@ def change_to(changed: Any, value: Any) -> bool:
 
 
 class StateMapping(MutableMapping[str, Any]):
-    """`ctx.state`: the whole state, read and written key by key."""
+    """`ctx.state` or `ctx.private`, read and written key by key. `read` returns MISSING for a key without a value."""
 
-    def __init__(self, lane: LaneState, read: Any, write: Any) -> None:
-        self._lane = lane
-        self._read = read
-        self._write = write
+    def __init__(
+        self,
+        keys: Callable[[], Iterable[str]],
+        read: Callable[[str], Any],
+        write: Callable[[str, Any], None],
+        delete: Callable[[str], None],
+    ) -> None:
+        self._keys, self._read, self._write, self._delete = keys, read, write, delete
 
     def __getitem__(self, key: str) -> Any:
         value = self._read(key)
@@ -282,7 +286,7 @@ class StateMapping(MutableMapping[str, Any]):
         return value
 
     def __setitem__(self, key: str, value: Any) -> None:
-        self._write(key, self._lane.isolate(key, value))
+        self._write(key, value)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         """The value of the key. A change of it in place counts as a write, as for any value that was read."""
@@ -291,15 +295,14 @@ class StateMapping(MutableMapping[str, Any]):
         return self[key]
 
     def __delitem__(self, key: str) -> None:
-        if self._lane.get(key) is MISSING:
-            raise KeyError(key)
-        self._write(key, DELETED)
+        _ = self[key]
+        self._delete(key)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._lane.keys())
+        return iter(list(self._keys()))
 
     def __len__(self) -> int:
-        return len(self._lane.keys())
+        return len(list(self._keys()))
 
     def __repr__(self) -> str:
         return repr(dict(self))
