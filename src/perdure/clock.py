@@ -82,21 +82,18 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> asyncio.Cancell
     return cancelled
 
 
-class TimeLimitReached(Exception):  # a signal to the caller, who knows what took too long
-    """The work did not end in time. It was cancelled and has ended."""
-
-
 async def run_with_timeout(
     seconds: float | None,
     work: Coroutine[Any, Any, Any],
     clock: Clock,
+    late: Exception | None,
     on_task: Callable[[asyncio.Task[Any]], None] | None = None,
     on_cancel: Callable[[], None] | None = None,
 ) -> Any:
     """Run the work in a task of its own, without a limit if `seconds` is None. Returns its result.
 
-    Raises TimeLimitReached, or the error of the work. If the work catches its cancellation and succeeds, its result
-    counts.
+    Raises `late` when the time is over, or the error of the work. If the work catches its cancellation and succeeds,
+    its result counts.
     """
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
@@ -118,6 +115,6 @@ async def run_with_timeout(
         if not task.cancelled():
             task.exception()  # retrieved: the cancellation replaces it
         raise cancelled
-    if was_late and (task.cancelled() or task.exception() is not None):
-        raise TimeLimitReached from (None if task.cancelled() else task.exception())
+    if was_late and late is not None and (task.cancelled() or task.exception() is not None):
+        raise late from (None if task.cancelled() else task.exception())
     return task.result()

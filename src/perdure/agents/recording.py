@@ -19,7 +19,7 @@ from perdure.agents.conversation.json_struct import TwinType, is_own
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.conversation.update import AgentResponseUpdate
-from perdure.clock import SystemClock, TimeLimitReached, run_with_timeout
+from perdure.clock import SystemClock, run_with_timeout
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.lane import current_context
 from perdure.engine.delivery.replay import frame_of
@@ -217,15 +217,12 @@ async def record_call(
         try:
             if policy.timeout is None:
                 return await work(*arguments)
-            return await run_with_timeout(policy.timeout, work(*arguments), SystemClock())
-        except TimeLimitReached as late:
-            error: Exception = TimedOut(name, policy.timeout or 0)
-            error.__cause__ = late.__cause__
-        except Exception as raised:  # noqa: BLE001  # raised again, unless it is retried
-            error = raised
-        attempts += 1
-        if policy.retry is None or not policy.retry.retries(error, attempts):
-            raise error
+            late = TimedOut(name, policy.timeout)
+            return await run_with_timeout(policy.timeout, work(*arguments), SystemClock(), late)
+        except Exception as error:
+            attempts += 1
+            if policy.retry is None or not policy.retry.retries(error, attempts):
+                raise
         await asyncio.sleep(policy.retry.delay_after(attempts))
 
 

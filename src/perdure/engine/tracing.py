@@ -106,18 +106,17 @@ class Opened:
 
     __enter__ = enter
 
-    def leave(self) -> None:
+    def leave(self, error: BaseException | None) -> None:
         from opentelemetry.context import detach
 
-        detach(self._token)
+        if not isinstance(error, GeneratorExit):  # the event loop is closing in another context: none is to restore
+            detach(self._token)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if kind is GeneratorExit:  # the event loop is closing in another context: there is none to restore
+        self.leave(error)
+        if isinstance(error, GeneratorExit):
             self.outcome = "abandoned"
-            self.end()
-            return
-        self.leave()
-        if isinstance(error, asyncio.CancelledError):
+        elif isinstance(error, asyncio.CancelledError):
             self.outcome = self.outcome or "cancelled"
         elif error is not None:
             self.outcome = self.outcome or "failed"

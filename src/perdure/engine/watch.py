@@ -299,13 +299,10 @@ class Saving:
             error = raised
             raise
         finally:
-            is_closing = isinstance(
-                error, GeneratorExit
-            )  # the event loop, in another context: there is none to restore
-            if opened is not None and not is_closing:
-                opened.leave()
+            if opened is not None:
+                opened.leave(error)
             if error is not None:
-                self.end(None if is_closing else error, is_stored=False)
+                self.end(None if isinstance(error, GeneratorExit) else error, is_stored=False)
         if self._on_saved is None:
             self.end(is_stored=True)
         return info

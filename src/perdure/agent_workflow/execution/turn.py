@@ -22,7 +22,7 @@ from perdure.agents.base import adapt_agent, take_live_turn
 from perdure.agents.conversation.message import AgentSession
 from perdure.agents.executor import run_arguments
 from perdure.agents.recording import set_answer_deadline
-from perdure.clock import TimeLimitReached, run_with_timeout
+from perdure.clock import run_with_timeout
 from perdure.errors import AnswerNotUsable, StorageFailed
 from perdure.graph.context import WorkflowContext
 from perdure.graph.policy import RetryPolicy, in_seconds
@@ -160,10 +160,7 @@ class Turns:
             if is_over(task):
                 raise OutOfTime
             with set_answer_deadline(task.deadline):
-                try:
-                    result: NodeTurn = await run_with_timeout(seconds_left(task), turn(), clock())
-                except TimeLimitReached as late:
-                    raise OutOfTime from late.__cause__
+                result: NodeTurn = await run_with_timeout(seconds_left(task), turn(), clock(), OutOfTime())
                 return result
 
         limit: AbstractAsyncContextManager[None] = nullcontext()

@@ -175,16 +175,9 @@ class DeliveryContext(msgspec.Struct, eq=False):
         return request_id in position.requests or request_id in position.asked
 
     def _request(self, data: object, response_type: Any, request_id: str, terms: RequestTerms | None) -> WorkflowEvent:
-        return WorkflowEvent(
-            "request_info",
-            isolate(data),
-            executor_id=self.executor_id,
-            request_id=request_id,
-            source_executor_id=self.executor_id,
-            request_type=type(data),
-            response_type=type(None) if response_type is None else response_type,
-            terms=terms,
-        )
+        kind = type(None) if response_type is None else response_type
+        event = WorkflowEvent.request_info(request_id, self.executor_id, isolate(data), kind)
+        return msgspec.structs.replace(event, terms=terms)
 
     def _emit_request(self, event: WorkflowEvent) -> None:
         lane = self._lane

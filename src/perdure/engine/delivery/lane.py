@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.clock import TimeLimitReached, run_with_timeout
+from perdure.clock import run_with_timeout
 from perdure.codec import Codec
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.delivery import Delivery, apply_failure_policy
@@ -301,11 +301,9 @@ class Lane(msgspec.Struct, eq=False):
         def run_by(task: asyncio.Task[Any]) -> None:
             context.task, context.has_own_task = task, True
 
+        late = None if seconds is None else TimedOut(self.full_id, seconds)
         mark_cancelled = partial(setattr, context, "is_cancelled", True)
-        try:
-            return await run_with_timeout(seconds, work, self.scope.clock, run_by, mark_cancelled)
-        except TimeLimitReached as error:
-            raise TimedOut(self.full_id, seconds or 0) from error.__cause__
+        return await run_with_timeout(seconds, work, self.scope.clock, late, run_by, mark_cancelled)
 
     def replay(self, message: WorkflowMessage, recorded: Effects) -> None:
         """Take the recorded outcome of a delivery instead of running it again."""

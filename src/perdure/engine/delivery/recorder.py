@@ -9,7 +9,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.clock import TimeLimitReached, complete, run_with_timeout
+from perdure.clock import complete, run_with_timeout
 from perdure.codec import Encoded
 from perdure.engine.delivery.replay import Calls, Frame, StepCall, Waits, enter_frame, inside, last_call, leave_frame
 from perdure.engine.delivery.scope import decode_effects, encode_effects, value_of
@@ -237,7 +237,7 @@ class Recorder:
         attempts = [record for record in records if record.kind == "attempt" and record.key == call.key]
         number = len(attempts)
         if attempts and attempts[-1].until is not None:
-            await self._waits.until(attempts[-1].until)
+            await self._waits.wait_for(attempts[-1].until)
         else:
             self.emit("executor_invoked", call, work.describe_arguments())
         retry = work.policy.retry
@@ -310,17 +310,14 @@ class Recorder:
         seconds = work.policy.timeout
         if seconds is None:
             return await work.perform()
-        try:
-            return await run_with_timeout(seconds, work.perform(), self._clock)
-        except TimeLimitReached as error:
-            raise TimedOut(self.path(call), seconds) from error.__cause__
+        return await run_with_timeout(seconds, work.perform(), self._clock, TimedOut(self.path(call), seconds))
 
     async def _retry(self, call: StepCall, error: Exception, number: int, delay: float) -> None:
         until = self._clock.now() + timedelta(seconds=delay)
         value = self._delivery.lane.scope.journal.kept_error(error)
         await self.append(Record("attempt", call.key, call.name, value=value, until=until))
         self.emit("executor_retrying", call, {"attempt": number, "delay_seconds": delay}, error)
-        await self._waits.until(until)
+        await self._waits.wait_for(until)
 
     async def _handle_failure(self, call: StepCall, error: Exception, work: Work) -> Any:
         """After the last attempt: raise the error, or return the policy's replacement."""

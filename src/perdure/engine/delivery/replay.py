@@ -273,8 +273,8 @@ class Waits:
         """The delivery."""
         self._task = task
         self._clock = clock
-        self._times: dict[asyncio.Future[None], datetime] = {}
-        self._requests: dict[asyncio.Future[None], str] = {}
+        self._waiting: dict[asyncio.Future[None], datetime | str] = {}
+        """Branches that wait, with the time or the request that they wait for."""
         self._alarms: set[asyncio.Task[None]] = set()
         self._active = 0
         self._quiet = Quiet()
@@ -283,11 +283,11 @@ class Waits:
 
     @property
     def due_at(self) -> datetime | None:
-        return min(self._times.values(), default=None)
+        return min((awaited for awaited in self._waiting.values() if isinstance(awaited, datetime)), default=None)
 
     @property
     def requests(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self._requests.values()))
+        return tuple(dict.fromkeys(awaited for awaited in self._waiting.values() if isinstance(awaited, str)))
 
     def begin(self) -> None:
         """Note an active call: a step, a sleep or a request, until it waits."""
@@ -317,38 +317,34 @@ class Waits:
                     self.begin()
             self.begin()
 
-    async def until(self, time: datetime) -> None:
-        """Return at that time, if a step keeps the delivery running until then."""
-        if time > self._clock.now():
-            await self._wait(self._times, time)
-
-    async def wait_for_answer(self, request_id: str) -> None:
-        """Wait for an answer. Never returns: the answer resumes the suspended delivery."""
-        await self._wait(self._requests, request_id)
-
-    async def _wait(self, waiting: dict[asyncio.Future[None], Any], awaited: datetime | str) -> None:
+    async def wait_for(self, awaited: datetime | str) -> None:
+        """Return at a time, if a step keeps the delivery running until then. Never returns for a request: its answer
+        resumes the suspended delivery."""
+        if isinstance(awaited, datetime) and awaited <= self._clock.now():
+            return
         with self._mark_waiting():
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            waiting[future] = awaited
+            self._waiting[future] = awaited
             self._look()
             try:
                 await future
             finally:
                 if not self.is_suspended:  # a cancelled branch no longer waits
-                    del waiting[future]
+                    del self._waiting[future]
                     self._look()
 
     def _look(self) -> None:
-        if (self._times or self._requests) and not self._is_over:
+        if self._waiting and not self._is_over:
             self._quiet.watch(self._suspend_if_idle)
 
     def _suspend_if_idle(self) -> None:
-        if self.is_suspended or (not self._times and not self._requests):
+        if self.is_suspended or not self._waiting:
             return  # cancel only once: a second cancellation would interrupt cleanup code
         if self._active:  # wake sleepers whose time comes while a step still runs
             self._drop_alarms()
             loop = asyncio.get_running_loop()
-            self._alarms = {loop.create_task(self._wake(future, time)) for future, time in self._times.items()}
+            times = [(future, time) for future, time in self._waiting.items() if isinstance(time, datetime)]
+            self._alarms = {loop.create_task(self._wake(future, time)) for future, time in times}
         elif not self._task.done():
             self.is_suspended = True
             self._drop_alarms()

@@ -213,7 +213,7 @@ class StepSession:
                 due_at = until()
                 await self.recorder.append(Record("sleeping", call.key, "sleep", until=due_at))
             await self._replay.over()
-            await self.waits.until(due_at)
+            await self.waits.wait_for(due_at)
             await self.recorder.record("slept", call)
 
     async def number_request(self, call: StepCall) -> str:
@@ -242,7 +242,7 @@ class StepSession:
         with self._in_call(call):
             if settled is None:
                 ask()
-                await self.waits.wait_for_answer(request_id)
+                await self.waits.wait_for(request_id)
             assert settled is not None  # noqa: S101  # waiting for an answer ends in the suspension of the delivery
             await self._turn_of(settled)
         if settled.kind == "expired" and settled.until is None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from perdure.clock import Clock, TimeLimitReached, cancel_and_wait, run_with_timeout
+from perdure.clock import Clock, cancel_and_wait, run_with_timeout
 from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope
 from perdure.engine.thread.level import Level, child_level, start_child
@@ -156,24 +156,21 @@ async def run_child_lane(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
         level.running[lane] = lane.task
     limits = [(level.deadline, level) for level in levels if level.deadline is not None]
     deadline, limited = min(limits, key=lambda limit: limit[0], default=(None, lane.level))
+    late = None if deadline is None else TimedOut(limited.full_id, limited.policy.timeout or 0)
     try:
         if deadline is None:
             await run_lane(lane)
         else:
             seconds = (deadline - clock.now()).total_seconds()
-            await run_with_timeout(seconds, run_lane(lane), clock, partial(setattr, lane, "task"))
+            await run_with_timeout(seconds, run_lane(lane), clock, late, partial(setattr, lane, "task"))
     except asyncio.CancelledError:
         if not lane.is_dropped:
             raise
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             task.uncancel()
-    except TimeLimitReached as reached:
-        late = TimedOut(limited.full_id, limited.policy.timeout or 0)
-        late.__cause__ = reached.__cause__
-        _meet(lane, limited, late)
     except Exception as error:  # noqa: BLE001  # raised again, unless a policy handles it
-        _meet(lane, lane.level, error)
+        _meet(lane, limited if error is late else lane.level, error)
     finally:
         for level in levels:
             level.running.pop(lane, None)
