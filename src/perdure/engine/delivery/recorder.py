@@ -290,12 +290,11 @@ class Recorder:
             raise
         finally:
             leave_frame(frame)
-        if not is_recorded:
-            self._delivery.keep_frame(frame)
-            return value, None
-        await self.record_result(call, value, frame)
+        if is_recorded:
+            await self.record_result(call, value, frame)
         self._delivery.keep_frame(frame)
-        await self.unless_broken(self._delivery.lane.scope.after_record())
+        if is_recorded:
+            await self.unless_broken(self._lane.scope.after_record())
         return value, None
 
     def _keep_for_next_attempt(self, call: StepCall) -> None:

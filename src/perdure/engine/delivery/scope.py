@@ -218,43 +218,33 @@ def _take(thread: LiveThread, message: WorkflowMessage, trees: list[Tree], codec
         thread.journal[delivery_id] = decode_effects(outcome, str(message.target_id), codec, message)
 
 
-def add_records(position: Position, records: Mapping[int, list[Record]]) -> Position:
-    """A position in which deliveries have their records so far. `position` is not changed."""
-    after = hold_back(position, records)
-    running = {
-        message.delivery_id: SuspendedDelivery(message, records=tuple(records[message.delivery_id]), is_ready=True)
-        for message in after.mailbox
-        if message.delivery_id in records
-    }
-    after.mailbox = [message for message in after.mailbox if message.delivery_id not in running]
-    after.suspended = {**after.suspended, **running}
-    after.children = {key: child.at(add_records(child.position, records)) for key, child in position.children.items()}
-    return after
-
-
-def hold_back(position: Position, records: Mapping[int, list[Record]]) -> Position:
-    """A position in which deliveries that wait for their next attempt are suspended, and in which all suspended
-    deliveries have their records."""
-    waiting = {
+def add_records(position: Position, records: Mapping[int, list[Record]], *, only_waiting: bool = False) -> Position:
+    """A position in which deliveries have their records so far, and those that recorded something are suspended. With
+    `only_waiting` those that wait for their next attempt are, and no others. `position` is not changed."""
+    suspended = {
         key: msgspec.structs.replace(delivery, records=tuple(records[key])) if key in records else delivery
         for key, delivery in position.suspended.items()
     }
     for message in position.mailbox:
-        recorded = records.get(message.delivery_id, ())
+        recorded = tuple(records.get(message.delivery_id, ()))
         attempts = [record for record in recorded if record.kind == "attempt" and not record.key]
         if attempts:
-            waiting[message.delivery_id] = SuspendedDelivery(message, attempts[-1].until, records=tuple(recorded))
+            suspended[message.delivery_id] = SuspendedDelivery(message, attempts[-1].until, records=recorded)
+        elif message.delivery_id in records and not only_waiting:
+            suspended[message.delivery_id] = SuspendedDelivery(message, records=recorded, is_ready=True)
     after = position.successor()
-    after.mailbox = [message for message in position.mailbox if message.delivery_id not in waiting]
-    after.suspended = waiting
-    after.children = {key: child.at(hold_back(child.position, records)) for key, child in position.children.items()}
+    after.mailbox = [message for message in position.mailbox if message.delivery_id not in suspended]
+    after.suspended = suspended
+    for key, child in position.children.items():
+        inner = add_records(child.position, records, only_waiting=only_waiting)
+        after.children = {**after.children, key: child.at(inner)}
     return after
 
 
 def absorb_records(thread: LiveThread) -> None:
     """Add all records to suspended deliveries before an input arrives: an answer is recorded after them."""
     if thread.records:
-        thread.position = hold_back(thread.position, thread.records)
+        thread.position = add_records(thread.position, thread.records, only_waiting=True)
         waiting = {key for level in every_level(thread.position) for key in level.suspended}
         thread.records = {key: records for key, records in thread.records.items() if key not in waiting}
 

@@ -52,7 +52,7 @@ class StepSession:
         self._rejected_calls = 0
         """Calls after the engine cancelled the code."""
         self._task = task
-        self._others: set[asyncio.Task[Any]] = set()
+        self._others: set[Any] = set()
         """The handler's own tasks that are in a step, asleep, or wait for an answer."""
 
     async def step(
@@ -97,15 +97,15 @@ class StepSession:
     @contextmanager
     def _in_call(self, call: StepCall, *, is_recorded: bool = True) -> Iterator[None]:
         task = asyncio.current_task()
-        is_other = task is not None and task is not self._task and task not in self._others
-        if is_other and task is not None:
+        is_other = task is not self._task and task not in self._others
+        if is_other:
             self._others.add(task)
         self.waits.begin()
         try:
             yield
         finally:
             self.waits.end()
-            if is_other and task is not None:
+            if is_other:
                 self._others.discard(task)
             if is_recorded:  # else the last call is the step in it
                 self.recorder.calls.mark_returned(call)

@@ -15,7 +15,7 @@ from perdure.engine.thread.level import without_secrets
 from perdure.engine.thread.live_threads import NOT_IN_STEP
 from perdure.engine.thread.position import (
     Position,
-    child_checkpoints,
+    child_checkpoint,
     executor_memories,
     messages_by_source,
     metadata_of,
@@ -31,7 +31,6 @@ class Committer:
     """Makes positions of one thread durable, for one run. Without a storage it only moves the live thread."""
 
     def __init__(self, scope: RunScope, durability: str) -> None:
-        self._compiled = scope.compiled
         self._thread = scope.thread
         self._stored_thread = scope.stored_thread
         self._run_id = scope.run_id
@@ -206,7 +205,7 @@ class Committer:
             thread.number = stored_thread.number
 
     def _checkpoint_of(self, after: Position, number: int, state: WorkflowRunState) -> WorkflowCheckpoint:
-        compiled, thread = self._compiled, self._thread
+        compiled, thread = self._scope.compiled, self._thread
         return WorkflowCheckpoint(  # by position: names take 0.9 us of 24 per superstep (benchmarks/engine.py)
             compiled.graph.name,
             compiled.signature_hash,
@@ -226,7 +225,7 @@ class Committer:
             after.buffers,
             after.answered,
             after.suspended,
-            child_checkpoints(after) if after.children else {},
+            {key: child_checkpoint(child) for key, child in after.children.items()},
             without_secrets(after.run_kwargs) if after.run_kwargs else {},
             Counters(after.since_input, after.next_delivery_id, after.epoch),
             compiled.signature,

@@ -60,7 +60,6 @@ class Loop:
         self._unfinished = 0
         """Deliveries of the present superstep that have not ended."""
         self._supersteps = 0
-        """Number of supersteps so far."""
         self.takes_input = True
         """Whether a message put into the thread's inbox will still be delivered by this run."""
         self.failed_executor_id: str | None = None

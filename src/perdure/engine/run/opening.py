@@ -33,17 +33,16 @@ from perdure.records import ChildCheckpoint
 
 
 def check_compatibility(
-    checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: bool, migrator: Migrator | None = None
+    checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: bool, migrator: Migrator
 ) -> list[WorkflowEvent]:
     """A warning for harmless changes since the checkpoint was made, and one for migrations that were applied to it.
     Raises IncompatibleWorkflow for other changes."""
     breaking, added = changes_since(checkpoint, compiled)
-    if migrator is not None:
-        breaking = [*migrator.differences, *breaking]
+    breaking = [*migrator.differences, *breaking]
     if breaking and not force:
         raise IncompatibleWorkflow(checkpoint.checkpoint_id, compiled.graph.name, breaking)
     texts = []
-    if migrator is not None and migrator.applied:
+    if migrator.applied:
         texts.append(f"Migrations were applied to the checkpoint: {', '.join(migrator.applied)}.")
     if breaking or added:
         texts.append(f"The workflow changed since the checkpoint was made: {'; '.join((*breaking, *added))}.")

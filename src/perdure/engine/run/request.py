@@ -93,7 +93,6 @@ class RunRequest:
     force: bool = False
     max_iterations: int | None = None
     change_state: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    """Changes the state in the commit of the input. An error that it raises rejects the run."""
     include_status_events: bool = False
     function_invocation_kwargs: Mapping[str, Any] | WorkflowInvocationKwargs | None = None
     client_kwargs: Mapping[str, Any] | WorkflowInvocationKwargs | None = None

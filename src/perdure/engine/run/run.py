@@ -13,7 +13,7 @@ from perdure.checkpoints.any_storage import OpenThread, PlainThread, load_thread
 from perdure.clock import await_uncancelled
 from perdure.engine import tracing
 from perdure.engine.delivery.scope import Journal, RunScope, add_records
-from perdure.engine.run.commit import Committer, resting_state, running_state
+from perdure.engine.run.commit import resting_state, running_state
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.opening import Opening, note_unreleased, storage_key
 from perdure.engine.run.request import Entry, RunRequest, add_message, choose_for_unfinished, enter
@@ -154,7 +154,7 @@ class Run:
             try:
                 stored_thread = self._opened = await self._opening.open(thread, ownership)
                 self._loop = Loop(self._scope(thread, stored_thread), self._request.durability)
-                await self._drive(thread, ownership, self._loop, stored_thread)
+                await self._drive(ownership, self._loop)
             except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
                 thread.is_abandoned = stored_thread is not None
                 self._live.release(thread, ownership, forget=False)
@@ -184,25 +184,19 @@ class Run:
         finally:
             self._live.release(thread, ownership, forget=self._request.storage is not None)
 
-    async def _drive(
-        self,
-        thread: LiveThread,
-        ownership: Ownership,
-        loop: Loop,
-        stored_thread: OpenThread | None,
-    ) -> None:
-        request, committer = self._request, loop.committer
-        await self._opening.synchronise(thread, loop, stored_thread)
+    async def _drive(self, ownership: Ownership, loop: Loop) -> None:
+        request, committer, thread = self._request, loop.committer, loop.scope.thread
+        await self._opening.synchronise(thread, loop, loop.scope.stored_thread)
         waits = choose_for_unfinished(self._compiled.graph, thread.position, request) == "resume"
         try:
             if waits:
-                self._announce(thread, committer, stored_thread)
+                self._announce(loop, thread.position)
                 self._owes_message = True
                 ownership.mark_entered()
                 await loop.drive()
-            entry = await self._prepare(thread, loop, is_new=stored_thread is None or stored_thread.number == 0)
+            entry = await self._prepare(loop)
             if not self.has_begun:
-                self._announce(thread, committer, stored_thread, entry.position)
+                self._announce(loop, entry.position or thread.position)
             for event in entry.replayed_events:
                 self._emit(event)
             for warning in entry.warnings:
@@ -333,28 +327,25 @@ class Run:
         self._statuses.append(event)
         self._emit(event)
 
-    def _announce(
-        self,
-        thread: LiveThread,
-        committer: Committer,
-        stored_thread: OpenThread | None,
-        entered: Position | None = None,
-    ) -> None:
+    def _announce(self, loop: Loop, entered: Position) -> None:
+        thread, committer = loop.scope.thread, loop.committer
         self.has_begun = True
         if self._opening.becomes_default:
             self._live.default_thread_id = thread.thread_id
-        thread.status = running_state(entered or thread.position)
+        thread.status = running_state(entered)
         started = WorkflowEvent("started")
         self._emit(started)
         self._status(thread.status)
         committer.log(started, WorkflowEvent("status", state=thread.status))
         for warning in self._opening.warnings:
             committer.emit(warning)
-        if isinstance(stored_thread, PlainThread):
+        if isinstance(loop.scope.stored_thread, PlainThread):
             committer.emit(WorkflowEvent("warning", PLAIN_STORAGE))
 
-    async def _prepare(self, thread: LiveThread, loop: Loop, *, is_new: bool) -> Entry:
+    async def _prepare(self, loop: Loop) -> Entry:
         """Check the caller's input. Raises, with nothing written, if it cannot be accepted."""
+        thread, stored_thread = loop.scope.thread, loop.scope.stored_thread
+        is_new = stored_thread is None or stored_thread.number == 0
         rewound = self._opening.find_target(thread, is_new=is_new)
         standing = thread.position if rewound is None else rewound
         is_restored = self._opening.named is not None

@@ -155,15 +155,10 @@ def cancel_requests(position: Position, request_ids: Iterable[str], now: datetim
     """A position without these requests; ids that are not pending are ignored. A delivery that awaits an answer gets
     RequestWithdrawn."""
     after = position.successor()
-    for request in [after.requests[request_id] for request_id in request_ids if request_id in after.requests]:
-        request_id = str(request.request_id)
-        record = Record("expired", request_key(request_id), "request")
-        after = _settle(after, request, Answer(now, is_withdrawn=True), _waking(request_id, record))
+    for request_id in request_ids:
+        if request_id in after.requests:
+            after = _expire(after, after.requests[request_id], Answer(now, is_withdrawn=True), [])
     return after
-
-
-def _waking(request_id: str, record: Record) -> Callable[[Position, WorkflowEvent], Position]:
-    return lambda level, asked: _wake(level, request_id, record) or level
 
 
 def request_key(request_id: str, occurrence: int = 1) -> str:
@@ -203,7 +198,8 @@ def _pass_deadlines(position: Position, now: datetime, expired: list[WorkflowEve
         if terms.default is not ...:
             position = _deliver(position, request, terms.default, Answer(now))
         else:
-            position = _expire(position, request, terms.deadline, expired, path)
+            how = Answer(terms.deadline, expired_for=f"{path}{request.source_executor_id}")
+            position = _expire(position, request, how, expired)
     for child_id, child in position.children.items():
         first = replace(child.position, next_delivery_id=position.next_delivery_id)
         inner = _pass_deadlines(first, now, expired, f"{path}{child.executor_id}/")
@@ -213,17 +209,17 @@ def _pass_deadlines(position: Position, now: datetime, expired: list[WorkflowEve
     return position
 
 
-def _expire(
-    position: Position, request: WorkflowEvent, deadline: datetime, expired: list[WorkflowEvent], path: str
-) -> Position:
-    request_id, asker = str(request.request_id), f"{path}{request.source_executor_id}"
+def _expire(position: Position, request: WorkflowEvent, how: Answer, expired: list[WorkflowEvent]) -> Position:
+    """Settle a request without an answer. If its deadline passed and no delivery awaits the answer, `expired` gets an
+    `error` event."""
+    request_id, asker = str(request.request_id), how.expired_for
+    until = None if asker is None else how.answered_at
 
     def change(level: Position, asked: WorkflowEvent) -> Position:
-        record = Record("expired", request_key(request_id), "request", until=deadline)
-        woken = _wake(level, request_id, record)
-        if woken is None:
-            error = RequestExpired(request_id, asker, deadline)
+        woken = _wake(level, request_id, Record("expired", request_key(request_id), "request", until=until))
+        if woken is None and asker is not None:
+            error = RequestExpired(request_id, asker, until)
             expired.append(WorkflowEvent("error", error, executor_id=asker, child_id=request.child_id))
         return woken or level
 
-    return _settle(position, request, Answer(deadline, expired_for=asker), change)
+    return _settle(position, request, how, change)

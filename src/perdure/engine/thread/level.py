@@ -35,7 +35,6 @@ class Level(msgspec.Struct, eq=False):
     levels: Sequence[Level] = ()
     """Sub-workflows that have work in this superstep."""
     lanes: Sequence[Lane] = ()
-    """Lanes of this superstep."""
     woken: Sequence[int] = ()
     """Suspended deliveries that run in this superstep."""
     failure: Exception | None = None

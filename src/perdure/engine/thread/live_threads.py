@@ -133,8 +133,9 @@ class Ownership:
         self._cancels = 0
         self.turn: asyncio.Future[None] | None = None
         """Resolved when the thread is handed to this run, while it waits in the queue."""
-        self._task = asyncio.current_task()
-        self._cancels_before = self._task.cancelling() if self._task is not None else 0
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # only coroutines claim threads
+        self._task, self._cancels_before = task, task.cancelling()
         self.released = asyncio.Event()
         """Set once it has released its thread."""
         _RUNS[run_id] = self
@@ -142,17 +143,17 @@ class Ownership:
     @property
     def is_dead(self) -> bool:
         """Whether its event loop was closed: it can no longer release the thread itself."""
-        return self._task is not None and self._task.get_loop().is_closed()
+        return self._task.get_loop().is_closed()
 
     @property
     def is_here(self) -> bool:
         """Whether it runs in the event loop of the caller."""
-        return self._task is not None and self._task.get_loop() is asyncio.get_running_loop()
+        return self._task.get_loop() is asyncio.get_running_loop()
 
     @property
     def is_ending(self) -> bool:
         # Not by `task.cancelling()`: a timeout inside a handler raises that too, and the run continues.
-        return self.is_interrupted or self._task is None or self._task.done()
+        return self.is_interrupted or self._task.done()
 
     def interrupt(self) -> None:
         """End it now, or after the commit of its input: no input is lost."""
@@ -174,15 +175,11 @@ class Ownership:
 
     def call_soon(self, act: Callable[[], object]) -> None:
         """Call `act` in the event loop of the run."""
-        if self._task is not None and not self.is_here:
-            self._task.get_loop().call_soon_threadsafe(act)
-        else:
-            act()
+        act() if self.is_here else self._task.get_loop().call_soon_threadsafe(act)
 
     def _cancel(self) -> None:
-        if self._task is not None:
-            self._cancels += 1
-            self.call_soon(self._task.cancel)
+        self._cancels += 1
+        self.call_soon(self._task.cancel)
 
     @contextmanager
     def mark_waiting(self) -> Iterator[None]:
@@ -204,7 +201,7 @@ class Ownership:
     @property
     def is_cancelled(self) -> bool:
         """Whether its caller cancelled it, beside any interruption."""
-        return self._task is not None and self._task.cancelling() - self._cancels > self._cancels_before
+        return self._task.cancelling() - self._cancels > self._cancels_before
 
     async def wait(self) -> None:
         """Wait until it has released its thread, in its store as well."""
@@ -216,8 +213,7 @@ class Ownership:
     def take_interruption(self) -> bool:
         """Whether it was ended through `interrupt`. Removes that cancellation from its task."""
         for _ in range(self._cancels):
-            if self._task is not None:
-                self._task.uncancel()
+            self._task.uncancel()
         self._cancels = 0
         return self.is_interrupted
 
@@ -257,8 +253,7 @@ class LiveThreads:
         if thread is None:
             if self._served_by_given is None:
                 self._served_by_given = thread_id
-            is_first = self._served_by_given == thread_id
-            is_own = is_first or thread_id == self.default_thread_id
+            is_own = thread_id in (self._served_by_given, self.default_thread_id)
             thread = LiveThread(thread_id, Instances(self.compiled.graph, is_own=is_own))
             self._threads[thread_id] = thread
         return thread

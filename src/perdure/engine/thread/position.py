@@ -183,11 +183,7 @@ def _child_of(checkpoint: ChildCheckpoint) -> Child:
     return Child(checkpoint.executor_id, checkpoint.message, position, checkpoint.attempts, checkpoint.due_at)
 
 
-def child_checkpoints(position: Position) -> dict[int, ChildCheckpoint]:
-    return {child_id: _child_checkpoint(child) for child_id, child in position.children.items()}
-
-
-def _child_checkpoint(child: Child) -> ChildCheckpoint:
+def child_checkpoint(child: Child) -> ChildCheckpoint:
     position = child.position
     return ChildCheckpoint(
         child.executor_id,
@@ -199,7 +195,7 @@ def _child_checkpoint(child: Child) -> ChildCheckpoint:
         buffers=position.buffers,
         answered=position.answered,
         suspended=position.suspended,
-        children=child_checkpoints(position),
+        children={key: child_checkpoint(inner) for key, inner in position.children.items()},
         asked=tuple(sorted(position.asked)),
         since_input=position.since_input,
         attempts=child.attempts,
