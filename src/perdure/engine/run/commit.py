@@ -225,7 +225,7 @@ class Committer:
             after.buffers,
             after.answered,
             after.suspended,
-            {key: child_checkpoint(child) for key, child in after.children.items()},
+            {key: child_checkpoint(child) for key, child in after.children.items()} if after.children else {},
             without_secrets(after.run_kwargs) if after.run_kwargs else {},
             Counters(after.since_input, after.next_delivery_id, after.epoch),
             compiled.signature,
