@@ -58,7 +58,6 @@ class RunScope:
     watch: Watch | None = None
     """Metrics and spans of the run; None without observers and tracing."""
     tools: Any = None
-    """The run's tools for agents."""
     spans: RunSpans | None = field(init=False, default=None)
     codec: Codec | None = field(init=False, default=None)
     is_logged: bool = field(init=False, default=False)
@@ -99,6 +98,8 @@ class Journal:
 
     def __init__(self, thread: LiveThread, stored_thread: OpenThread | None, *, is_kept: bool) -> None:
         self._thread = thread
+        self.is_kept = is_kept
+        """Whether the store has the records, too."""
         self._stored_thread = stored_thread if is_kept else None
         self._codec: Codec | None = None if stored_thread is None else stored_thread.codec
         # An entry names the head that it extends: none may be in flight while a commit creates a new head.
@@ -106,7 +107,6 @@ class Journal:
         self._in_flight = 0
         self._has_arrived = asyncio.Event()
         self.since_commit = 0
-        """Records appended since the last commit."""
 
     @asynccontextmanager
     async def beside_others(self) -> AsyncIterator[None]:

@@ -280,7 +280,6 @@ def _describe_place(key: str | None) -> str:
 def _identifying_arguments(
     function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments that identify a call of a step."""
     passed = normalise_arguments(function, arguments, keywords)
     bound, bound_named = bound_arguments(function)
     named = {name: value for name, value in {**bound_named, **passed}.items() if not is_context(value)}

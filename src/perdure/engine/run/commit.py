@@ -49,10 +49,6 @@ class Committer:
         """The cursor of the last event that is stored."""
 
     @property
-    def has_journal(self) -> bool:
-        return self._stored_thread is not None and self._stored_thread.has_journal and not self._only_at_exit
-
-    @property
     def records(self) -> bool:
         """Whether deliveries are recorded one by one: always, unless the caller chose to save only at the end."""
         return self._stored_thread is None or not self._only_at_exit

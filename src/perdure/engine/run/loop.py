@@ -250,7 +250,7 @@ class Loop:
     async def _save_progress(self) -> None:
         """Save a checkpoint after every RECORDS_PER_CHECKPOINT records, so that the journal stays short."""
         journal = self.scope.journal
-        if journal.since_commit < RECORDS_PER_CHECKPOINT or not self.committer.has_journal:
+        if journal.since_commit < RECORDS_PER_CHECKPOINT or not journal.is_kept:
             return
         async with journal.lock:
             await journal.wait_for_others()
@@ -287,7 +287,7 @@ class Loop:
     def _must_record_now(self, lane: Lane) -> bool:
         """Whether the delivery must be recorded before a sibling fails: a store needs the record before the process may
         die, and a later delivery to the same executor may change its memory."""
-        if self.committer.has_journal or len(lane.messages) > 1:
+        if self.scope.journal.is_kept or len(lane.messages) > 1:
             return True
         return lane.executor_id in lane.level.compiled.hooked
 
@@ -319,9 +319,9 @@ class Loop:
             await self.memory.take_into(effects, lane.executor, lane.position)
         if not self.committer.records:
             return
-        stored_thread = self.scope.stored_thread
-        if stored_thread is not None and self.committer.has_journal:
-            async with self.scope.journal.beside_others():
+        stored_thread, journal = self.scope.stored_thread, self.scope.journal
+        if stored_thread is not None and journal.is_kept:
+            async with journal.beside_others():
                 await stored_thread.record(
                     message.delivery_id, encode_effects(effects, lane.full_id, stored_thread.codec)
                 )
@@ -340,10 +340,8 @@ class Loop:
         """Delete recorded outcomes that cannot be merged: a replay would block the thread forever."""
         for lane in lanes:
             for message in lane.messages:
-                if (
-                    self._thread.journal.pop(message.delivery_id, None) is not None
-                    and self.scope.stored_thread is not None
-                ):
+                recorded = self._thread.journal.pop(message.delivery_id, None)
+                if recorded is not None and self.scope.stored_thread is not None:
                     await self.scope.stored_thread.record(message.delivery_id, None)
 
     async def _discard(self, level: Level, lanes: Sequence[Lane], iteration: int, error: BaseException) -> None:
