@@ -147,25 +147,34 @@ class Spot:
 
 
 @dataclass(eq=False)
+class End:
+    """Where a link touches a shape."""
+
+    shape: Spot
+    is_source: bool
+    x: float = 0
+    is_sideways: bool = False
+    """Whether a link upwards takes the side of its box: its lane is right beside the box."""
+    track: int = 0
+    """Of a link that turns here: its number among them, from the box outwards."""
+
+
+@dataclass(eq=False)
 class EdgeRoute:
     """A link and what it passes, from top to bottom: for one that leads upwards that is from target to source."""
 
     number: int
     link: Link
-    source: Spot
-    target: Spot
+    source: End
+    target: End
     passes: list[Spot]
     turns: list[Spot]
     """Above the target and below the source, of a link that leads upwards."""
     is_back: bool
-    leaves_sideways: bool = False
-    """Whether it leads upwards from the side of its box: its lane is right beside the box."""
-    arrives_sideways: bool = False
-    track_above: int = 0
-    """Its number among the links that turn above its target, from the box upwards."""
-    track_below: int = 0
-    x_from: float = 0
-    x_to: float = 0
+
+    def lane(self, end: End) -> Spot:
+        """The spot beside this end of a link that leads upwards."""
+        return self.passes[-1 if end.is_source else 0]
 
     @property
     def label(self) -> Spot | None:
@@ -250,7 +259,7 @@ def _route(
         _connect(source, turns[1])
     for upper, lower in pairwise(chain):
         _connect(upper, lower)
-    return EdgeRoute(number, link, source, target, passes, turns, is_back)
+    return EdgeRoute(number, link, End(source, True), End(target, False), passes, turns, is_back)
 
 
 def _connect(upper: Spot, lower: Spot) -> None:

@@ -218,9 +218,8 @@ def _choose_sides(layers: Sequence[Sequence[Spot]], routes: Sequence[EdgeRoute],
         return (lane, box) in neighbours or ((box, lane) in neighbours and box not in looping)
 
     for route in routes:
-        if route.is_back:
-            route.leaves_sideways = is_beside(route.source, route.passes[-1])
-            route.arrives_sideways = is_beside(route.target, route.passes[0])
+        for end in (route.source, route.target) if route.is_back else ():
+            end.is_sideways = is_beside(end.shape, route.lane(end))
 
 
 def _crop(boxes: list[Box], tags: list[Tag], strokes: list[Stroke], inside: list[Drawing]) -> Drawing:

@@ -125,11 +125,11 @@ class Lines:
         arriving: dict[int, list[list[EdgeRoute]]] = {}
         for route in self._routes:
             link = route.link
-            if not route.leaves_sideways:
+            if not route.source.is_sideways:
                 # Links of one group leave a box at one place; a link that turns upwards has its own.
                 bundle = -3 - route.number if route.is_back else link.bundle
                 leaving.setdefault(link.source, {}).setdefault(bundle, []).append(route)
-            if not route.arrives_sideways:
+            if not route.target.is_sideways:
                 arriving.setdefault(link.target, []).append([route])
         for shape, bundles in arriving.items():
             self._spread(shape, bundles, down=False)
@@ -146,35 +146,34 @@ class Lines:
         chosen = spread(area.x + area.width / 2, area.width / 2, wanted, is_wide=is_wide, corner=corner)
         for (_, bundle), x in zip(placed, chosen, strict=True):
             for route in bundle:
-                if down:
-                    route.x_from = x
-                else:
-                    route.x_to = x
+                (route.source if down else route.target).x = x
 
     def _place(self, bundle: list[EdgeRoute], *, down: bool) -> tuple[float, int]:
         """The place of the other ends of links, and an order for equal places."""
         spots = [self._next_spot(route, down=down) for route in bundle]
-        ends = [route.x_to if spot is route.target else spot.x for route, spot in zip(bundle, spots, strict=True)]
+        ends = [
+            route.target.x if spot is route.target.shape else spot.x for route, spot in zip(bundle, spots, strict=True)
+        ]
         # Not their mean: Python versions differ in how they add floats, and a drawing must not.
         return (min(ends) + max(ends)) / 2, spots[0].order
 
     def _next_spot(self, route: EdgeRoute, *, down: bool) -> Spot:
         """The first obstacle of a link after its source, or the last before its target."""
         if route.is_back:
-            return route.passes[-1] if down else route.passes[0]
-        spots = [route.source, *self._obstacles(route), route.target]
+            return route.lane(route.source if down else route.target)
+        spots = [route.source.shape, *self._obstacles(route), route.target.shape]
         return spots[1] if down else spots[-2]
 
     def _downwards(self, route: EdgeRoute) -> tuple[Pen, tuple[Point, Point]]:
         source, target = self._areas[route.link.source], self._areas[route.link.target]
-        pen = Pen(route.x_from, source.bottom)
-        pen.line(route.x_from, self._heights.bottoms[route.source.rank])
+        pen = Pen(route.source.x, source.bottom)
+        pen.line(route.source.x, self._heights.bottoms[route.source.shape.rank])
         for spot in self._obstacles(route):
             pen.sway(spot.x, self._heights.tops[spot.rank])
             pen.line(spot.x, self._heights.bottoms[spot.rank])
-        end = route.x_to
+        end = route.target.x
         head = 0 if self._is_joined(route.link) else ARROW
-        pen.sway(end, min(self._heights.tops[route.target.rank], target.y - head))
+        pen.sway(end, min(self._heights.tops[route.target.shape.rank], target.y - head))
         pen.line(end, target.y - head)
         return pen, ((end, target.y), (0, 1))
 
@@ -190,29 +189,29 @@ class Lines:
 
     def _leave(self, route: EdgeRoute) -> Pen:
         """To the lane: from the side of the box, or from below it and round."""
-        area, lane = self._areas[route.link.source], route.passes[-1].x
-        if route.leaves_sideways:
+        area, end, lane = self._areas[route.link.source], route.source, route.lane(route.source).x
+        if end.is_sideways:
             x = area.right if lane > area.x else area.x
             pen = Pen(x, area.y + area.height / 2)
             pen.line(lane, area.y + area.height / 2)
         else:
-            pen = Pen(route.x_from, area.bottom)
-            pen.line(route.x_from, self._heights.turn_below(route))
-            pen.line(lane, self._heights.turn_below(route))
+            pen = Pen(end.x, area.bottom)
+            pen.line(end.x, self._heights.turn(end))
+            pen.line(lane, self._heights.turn(end))
         return pen
 
     def _arrive(self, route: EdgeRoute, pen: Pen) -> tuple[Pen, tuple[Point, Point]]:
-        area, lane = self._areas[route.link.target], route.passes[0].x
+        area, end, lane = self._areas[route.link.target], route.target, route.lane(route.target).x
         head = 0 if self._is_joined(route.link) else ARROW
-        if route.arrives_sideways:
+        if end.is_sideways:
             side, way = (area.right, -1.0) if lane > area.x else (area.x, 1.0)
             pen.line(lane, area.y + area.height / 2)
             pen.line(side - way * head, area.y + area.height / 2)
             return pen, ((side, area.y + area.height / 2), (way, 0))
-        pen.line(lane, self._heights.turn_above(route))
-        pen.line(route.x_to, self._heights.turn_above(route))
-        pen.line(route.x_to, area.y - head)
-        return pen, ((route.x_to, area.y), (0, 1))
+        pen.line(lane, self._heights.turn(end))
+        pen.line(end.x, self._heights.turn(end))
+        pen.line(end.x, area.y - head)
+        return pen, ((end.x, area.y), (0, 1))
 
     def _obstacles(self, route: EdgeRoute) -> list[Spot]:
         """The spots that a link passes in layers with boxes; in empty layers it may curve freely."""

@@ -7,13 +7,13 @@ and that is done from all four corners; the middle of the four results favours n
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from itertools import pairwise, product
 from typing import TypeAlias
 
-from perdure.graph.drawing.layers import EdgeRoute, Spot
+from perdure.graph.drawing.layers import EdgeRoute, End, Spot
 
 _SWEEPS = 12
 
@@ -168,18 +168,18 @@ class Heights:
     tops: list[float] = field(default_factory=list)
     bottoms: list[float] = field(default_factory=list)
 
-    def turn_above(self, route: EdgeRoute) -> float:
-        return self.tops[route.target.rank] - _FIRST_TRACK - _TRACK * route.track_above
-
-    def turn_below(self, route: EdgeRoute) -> float:
-        return self.bottoms[route.source.rank] + _FIRST_TRACK + _TRACK * route.track_below
+    def turn(self, end: End) -> float:
+        away = _FIRST_TRACK + _TRACK * end.track
+        return self.bottoms[end.shape.rank] + away if end.is_source else self.tops[end.shape.rank] - away
 
 
 def measure(layers: Sequence[Sequence[Spot]], routes: Sequence[EdgeRoute]) -> Heights:
     """Set `top` of every spot, and the tracks of links that turn."""
     heights_of = Heights()
     heights = [max((spot.extent.height for spot in layer if spot.is_solid), default=0) for layer in layers]
-    room_above, room_below = _take_tracks(routes, upwards=True), _take_tracks(routes, upwards=False)
+    back = [route for route in routes if route.is_back]
+    room_above = _take_tracks([(route, route.target) for route in back])
+    room_below = _take_tracks([(route, route.source) for route in back])
     y, last = 0.0, None
     for number, height in enumerate(heights):
         if height:
@@ -204,34 +204,23 @@ def _sideways(routes: Sequence[EdgeRoute], upper: int, lower: int) -> float:
     """More room the further a link has to go sideways, so that its curve does not become flat."""
     furthest = 0.0
     for route in routes:
-        spots = route.passes if route.is_back else [route.source, *route.passes, route.target]
+        spots = route.passes if route.is_back else [route.source.shape, *route.passes, route.target.shape]
         for upper_spot, lower_spot in pairwise(spots):
             if upper_spot.rank <= upper and lower_spot.rank >= lower:
                 furthest = max(furthest, abs(upper_spot.x - lower_spot.x))
     return min(max(furthest - 90, 0) * 0.09, 44)
 
 
-def _take_tracks(routes: Sequence[EdgeRoute], *, upwards: bool) -> dict[int, float]:
+def _take_tracks(ends: Iterable[tuple[EdgeRoute, End]]) -> dict[int, float]:
     """Give each link that turns at one layer a height of its own: short ones next to the boxes, so that they nest.
 
     Returns the room that they need, by layer.
     """
     taken: dict[int, int] = {}
     """The last track of each layer."""
-
-    def distance(route: EdgeRoute) -> float:
-        near, lane = (route.target, route.passes[0]) if upwards else (route.source, route.passes[-1])
-        return abs(near.x - lane.x)
-
-    back = [route for route in routes if route.is_back]
-    turning = [route for route in back if not (route.arrives_sideways if upwards else route.leaves_sideways)]
-    for route in sorted(turning, key=lambda route: (distance(route), route.number)):
-        rank = route.target.rank if upwards else route.source.rank
-        track = taken[rank] = taken.get(rank, -1) + 1
-        if upwards:
-            route.track_above = track
-        else:
-            route.track_below = track
+    turning = [(route, end) for route, end in ends if not end.is_sideways]
+    for _, end in sorted(turning, key=lambda turn: (abs(turn[1].shape.x - turn[0].lane(turn[1]).x), turn[0].number)):
+        end.track = taken[end.shape.rank] = taken.get(end.shape.rank, -1) + 1
     return {rank: _FIRST_TRACK + _TRACK * last + 6 for rank, last in taken.items()}
 
 
