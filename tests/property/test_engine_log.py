@@ -25,8 +25,9 @@ from tests.property.engine_graphs import (
 
 from perdure import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowEvent, WorkflowRunResult
 from perdure.engine.delivery.scope import Journal, RunScope
+from perdure.engine.run.lanes import Nesting
 from perdure.engine.run.superstep import apply, plan as plan_lanes
-from perdure.engine.thread.level import Level, child_level
+from perdure.engine.thread.level import Level
 from perdure.engine.thread.live_threads import Instances, LiveThread
 from perdure.engine.thread.position import Position, position_of
 from perdure.testing import FakeClock
@@ -144,7 +145,7 @@ async def superstep(workflow: Workflow, position: Position, order: list[int]) ->
     clock, journal = FakeClock(), Journal(thread, None, is_kept=False)
     scope = RunScope(compiled, thread, None, "r", events.append, lambda: None, print, clock, journal)
     level = Level(compiled, thread.position, thread.executors)
-    lanes = plan_lanes(level, scope, lambda parent, child: child_level(parent, child, thread))
+    lanes = plan_lanes(level, scope, Nesting(scope).open_child)
     for place in dict.fromkeys((*(number % len(lanes) for number in order), *range(len(lanes)))):
         for message in lanes[place].messages:
             await lanes[place].deliver(message)

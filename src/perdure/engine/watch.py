@@ -91,8 +91,8 @@ class RunSpans:
                 "executor.id": level.full_id,
                 "perdure.child_id": level.child_id or 0,
             }
-            opened = self.open("workflow.superstep", attributes, self._context_of(level.parent))
-            self._levels[level] = opened
+            outer = self._context_of(level.parent)
+            opened = self._levels[level] = self.open("workflow.superstep", attributes, outer)
         return opened.context
 
     async def delivery(self, lane: Lane, message: WorkflowMessage) -> Effects:

@@ -187,17 +187,13 @@ def hints_of(function: Callable[..., object]) -> dict[str, object]:
         try:
             hints[name] = _evaluated_with_frames(annotation, globalns, localns)
         except Exception as error:
-            raise ValueError(_format_unresolved(plain, name, annotation, error)) from error
+            where = "return annotation" if name == "return" else f"annotation of {name!r}"
+            raise ValueError(
+                f"The {where} of {plain.__module__}.{plain.__qualname__}, {annotation!r}, cannot be resolved: {error}. "
+                "Import the name at module level (not under TYPE_CHECKING), or give explicit types: "
+                "@handler(input=..., output=...)."
+            ) from error
     return hints
-
-
-def _format_unresolved(function: Any, name: str, annotation: object, error: Exception) -> str:
-    where = "return annotation" if name == "return" else f"annotation of {name!r}"
-    return (
-        f"The {where} of {function.__module__}.{function.__qualname__}, {annotation!r}, cannot be resolved: {error}. "
-        "Import the name at module level (not under TYPE_CHECKING), or give explicit types: "
-        "@handler(input=..., output=...)."
-    )
 
 
 def _plain_function(function: Any) -> Any:

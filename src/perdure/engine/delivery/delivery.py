@@ -214,12 +214,6 @@ class Delivery:
         scope = self.lane.scope
         return scope.codec or scope.compiled.codec
 
-    def _digests(self) -> tuple[str, ...]:
-        """Digests of the events that this run and earlier ones emitted."""
-        now = Counter(_digest(event, self._codec) for event in self._new)
-        before = Counter() if self.before is None else Counter(self.before.emitted)
-        return tuple((now | before).elements())
-
     def suspension_effects(self) -> Effects:
         """The effects of a suspended delivery: its requests and records so far. It repeats all else."""
         session = self.steps
@@ -229,15 +223,19 @@ class Delivery:
         effects.requests = [request for request in self.asked if request.request_id in waits]
         # Its results are logged when it has ended: it may yet fail.
         effects.events = [event for event in self.effects.events if event.type not in RESULTS]
+        emitted = Counter(_digest(event, self._codec) for event in self._new)
+        waited: tuple[str, ...] = ()
+        if self.before is not None:
+            emitted |= Counter(self.before.emitted)
+            waited = self.before.waits
         suspended = SuspendedDelivery(
             self.message,
             session.waits.due_at,
             waits,
             tuple(session.recorder.records),
-            emitted=self._digests(),
+            emitted=tuple(emitted.elements()),
             run_id=self.lane.scope.run_id,
         )
-        waited = () if self.before is None else self.before.waits
         effects.also(suspended=suspended, withdrawn=tuple(request for request in waited if request not in waits))
         return effects
 

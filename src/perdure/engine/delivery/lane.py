@@ -216,9 +216,8 @@ class Lane(msgspec.Struct, eq=False):
             types = (handler.message_type,) if request is None else (handler.request_type, handler.message_type)
             arguments = tuple(map(in_family, arguments, types))
         if handler.takes_context:
-            work = handler.function(self.executor, *arguments, context)
-        else:
-            work = handler.function(self.executor, *arguments)
+            arguments += (context,)
+        work = handler.function(self.executor, *arguments)
         seconds = self._policy.timeout if self.level.compiled.graph.policies else None
         if seconds is not None or handler.own_task:
             work = self._in_own_task(work, seconds, context)

@@ -15,7 +15,7 @@ import msgspec
 from perdure.clock import Clock, cancel_and_wait, run_with_timeout
 from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope
-from perdure.engine.thread.level import Level, child_level, start_child
+from perdure.engine.thread.level import Level, instances_of, start_child
 from perdure.engine.thread.position import Child, Effects, every_level
 from perdure.errors import (
     DuplicateRequest,
@@ -241,7 +241,9 @@ class Nesting:
         deadline = self._deadlines.get(child_id)
         if not child.is_due(now) and (deadline is None or deadline > now):
             return None
-        level = child_level(parent, child, self._thread)
+        compiled, path = parent.compiled.children[child.executor_id], f"{parent.path}{child.executor_id}/"
+        executors = instances_of(self._thread, child, compiled)
+        level = Level(compiled, child.position, executors, parent, child, child_id=child_id, path=path)
         seconds = level.policy.timeout
         if seconds is not None:
             level.deadline = self._deadlines.setdefault(child_id, now + timedelta(seconds=seconds))

@@ -374,7 +374,12 @@ class Loop:
         thread = self._thread
         if thread.records and self.scope.stored_thread is not None:
             await self.enter(add_records(thread.position, thread.records))
-        self.committer.emit(WorkflowEvent("warning", _describe_set_aside(count, thread.head_id)))
+        text = f"{count} unfinished deliveries of an earlier run were left out for a new message."
+        if thread.head_id is None:
+            text += " The thread has no storage, so they are gone."
+        else:
+            text += f" They stay in the thread's history: run(checkpoint_id={thread.head_id!r}) goes back to them."
+        self.committer.emit(WorkflowEvent("warning", text))
         thread.journal, thread.records = {}, {}
 
     async def enter(self, after: Position, consumed: Sequence[str] = ()) -> None:
@@ -386,10 +391,3 @@ class Loop:
         await self.committer.commit(after, consumed)
         if task is not None and task.cancelling() > cancels_before:  # the commit completed nevertheless
             raise asyncio.CancelledError
-
-
-def _describe_set_aside(count: int, head_id: str | None) -> str:
-    text = f"{count} unfinished deliveries of an earlier run were left out for a new message"
-    if head_id is None:
-        return f"{text}. The thread has no storage, so they are gone."
-    return f"{text}. They stay in the thread's history: run(checkpoint_id={head_id!r}) goes back to them."

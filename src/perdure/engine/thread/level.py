@@ -115,19 +115,6 @@ class Level(msgspec.Struct, eq=False):
         return RunArguments({**arranged.get(GLOBAL, {}), **arranged.get(executor_id, {})})
 
 
-def child_level(parent: Level, child: Child, thread: LiveThread) -> Level:
-    compiled = parent.compiled.children[child.executor_id]
-    return Level(
-        compiled,
-        child.position,
-        instances_of(thread, child, compiled),
-        parent,
-        child,
-        child_id=child.message.delivery_id,
-        path=f"{parent.path}{child.executor_id}/",
-    )
-
-
 def instances_of(thread: LiveThread, child: Child, compiled: Compiled) -> Instances:
     """The executors of a child, created on first use. Each child has its own."""
     child_id = child.message.delivery_id

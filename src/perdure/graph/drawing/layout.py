@@ -184,7 +184,8 @@ class _Layout:
         places = {route.number: _area(route.label, sizes[route.number]) for route in routes if route.label is not None}
         for number, link in enumerate(links):
             if link.source == link.target and self._labels[number]:
-                places[number] = _beside(areas[link.source], sizes[number])
+                area, size = areas[link.source], sizes[number]
+                places[number] = Rectangle(area.right + LOOP_WIDTH - 4, area.y + (area.height - size[1]) / 2, *size)
         return [
             Tag(shapes[links[number].source], shapes[links[number].target], area, self._labels[number])
             for number, area in places.items()
@@ -200,11 +201,6 @@ def _label_extent(lines: tuple[str, ...]) -> Extent | None:
 
 def _area(spot: Spot, size: tuple[float, float]) -> Rectangle:
     return Rectangle(spot.x - size[0] / 2, spot.top, *size)
-
-
-def _beside(area: Rectangle, size: tuple[float, float]) -> Rectangle:
-    """The label of a shape's link to itself."""
-    return Rectangle(area.right + LOOP_WIDTH - 4, area.y + (area.height - size[1]) / 2, *size)
 
 
 def _choose_sides(layers: Sequence[Sequence[Spot]], routes: Sequence[EdgeRoute], looping: Collection[Spot]) -> None:

@@ -252,56 +252,38 @@ def outcomes_of(events: Iterable[WorkflowEvent]) -> dict[str, str]:
     ran in a superstep that was discarded is due again, except for what failed. A sub-workflow has the outcome of what
     is inside it, unless it failed or was skipped itself.
     """
-    reading = _Reading()
+    states: dict[str, str] = {}
+    asked: dict[str, list[str]] = {}
+    """Open requests of each executor, the oldest first."""
+    touched: dict[str, list[str]] = {}
+    """Executors of this superstep, with the requests that they had open before it."""
     for event in events:
-        reading.take(event)
-    return _with_enclosing(reading.outcomes())
-
-
-class _Reading:
-    def __init__(self) -> None:
-        self._states: dict[str, str] = {}
-        self._asked: dict[str, list[str]] = {}
-        """Open requests of each executor, the oldest first."""
-        self._touched: dict[str, list[str]] = {}
-        """Executors of this superstep, with the requests that they had open before it."""
-
-    def outcomes(self) -> dict[str, str]:
-        return {
-            path: WAITING if state == COMPLETED and self._asked.get(path) else state
-            for path, state in self._states.items()
-        }
-
-    def take(self, event: WorkflowEvent) -> None:
         path = event.executor_id or event.source_executor_id
         if event.type == "superstep_started":
-            self._touched = {}
+            touched = {}
         elif event.type == "superstep_discarded":
-            for touched, requests in self._touched.items():
-                self._asked[touched] = requests
-                if self._states.get(touched) != FAILED:
-                    self._states[touched] = DUE
-            self._touched = {}
+            asked |= touched
+            states |= {path: DUE for path in touched if states.get(path) != FAILED}
+            touched = {}
         elif event.type == "failed" and event.details is not None and event.details.executor_id is not None:
-            self._states[event.details.executor_id] = FAILED
+            states[event.details.executor_id] = FAILED
         elif path is not None:
-            self._take(path, event)
-
-    def _take(self, path: str, event: WorkflowEvent) -> None:
-        requests = self._asked.setdefault(path, [])
-        if event.type in _STATES or event.type == "request_info":
-            self._touched.setdefault(path, list(requests))
-        if event.type == "request_info":
-            if event.request_id not in requests:
-                requests.append(str(event.request_id))
-            self._states.setdefault(path, COMPLETED)  # a replayed event: the run did not call the executor
-        elif event.type == "executor_invoked":
-            del requests[:1]
-        elif event.type == "error":  # an expired request
-            expired = getattr(event.data, "request_id", None)
-            self._asked[path] = [request for request in requests if request != expired]
-        if event.type in _STATES:
-            self._states[path] = _STATES[event.type]
+            requests = asked.setdefault(path, [])
+            if event.type in _STATES or event.type == "request_info":
+                touched.setdefault(path, list(requests))
+            if event.type == "request_info":
+                if event.request_id not in requests:
+                    requests.append(str(event.request_id))
+                states.setdefault(path, COMPLETED)  # a replayed event: the run did not call the executor
+            elif event.type == "executor_invoked":
+                del requests[:1]
+            elif event.type == "error":  # an expired request
+                expired = getattr(event.data, "request_id", None)
+                asked[path] = [request for request in requests if request != expired]
+            if event.type in _STATES:
+                states[path] = _STATES[event.type]
+    waiting = {path: WAITING for path, state in states.items() if state == COMPLETED and asked.get(path)}
+    return _with_enclosing({**states, **waiting})
 
 
 def _with_enclosing(outcomes: dict[str, str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -172,67 +172,53 @@ def to_svg(graph: Graph, *, outcomes: Mapping[str, str] | None = None, include_i
         if outcome not in OUTCOMES:
             raise ValueError(f"The outcome of {path!r}: expected one of {', '.join(OUTCOMES)}, got {outcome!r}.")
     picture = picture_of(graph, with_hubs=True, include_internal_executors=include_internal_executors)
-    return _Page(graph.name, lay_out(picture), outcomes or {}).source()
+    drawing = lay_out(picture).move(_MARGIN, _MARGIN)
+    paths = [box.shape.path for box in drawing.boxes if not box.shape.is_hub]
+    shown = {path: outcomes[path] for path in paths if outcomes and path in outcomes}
+    occurring = [outcome for outcome in OUTCOMES if outcome in shown.values()]
+    legend, legend_width, legend_height = _legend(occurring, _MARGIN, drawing.height + 1.5 * _MARGIN, drawing.width)
+    width = number(max(drawing.width, legend_width) + 2 * _MARGIN)
+    height = number(drawing.height + 2 * _MARGIN + legend_height)
+    size = f'width="{width}" height="{height}"'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size} viewBox="0 0 {width} {height}">',
+        f"<title>{escape(to_line(graph.name))}</title>",
+        f"<desc>{escape(_description(drawing, shown, occurring))}</desc>",
+        f"<style>{style_sheet()}</style>",
+        f'<rect class="pd-page" {size} rx="8"/>',
+        # Sub-workflows at the back, then lines, and boxes over them.
+        *(_box(box, shown.get(box.shape.path)) for box in drawing.boxes if box.shape.inside is not None),
+        *map(_stroke, drawing.strokes),
+        *map(_tag, drawing.tags),
+        *(_box(box, shown.get(box.shape.path)) for box in drawing.boxes if box.shape.inside is None),
+        *legend,
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
 
 
-class _Page:
-    def __init__(self, name: str, drawing: Drawing, outcomes: Mapping[str, str]) -> None:
-        self._name = name
-        self._drawing = drawing.move(_MARGIN, _MARGIN)
-        paths = [box.shape.path for box in drawing.boxes if not box.shape.is_hub]
-        self._outcomes = {path: outcomes[path] for path in paths if path in outcomes}
-        self._occurring = [outcome for outcome in OUTCOMES if outcome in self._outcomes.values()]
+def _description(drawing: Drawing, outcomes: Mapping[str, str], occurring: Sequence[str]) -> str:
+    """The description for screen readers."""
+    shapes = [box.shape for box in drawing.boxes]
+    count = sum(shape.kind in ("executor", "workflow") for shape in shapes)
+    start = next(shape.path for shape in shapes if shape.is_start)
+    sentences = [f"A workflow of {count} executor{'' if count == 1 else 's'}. It starts at {to_line(start)}."]
+    for outcome in occurring:
+        paths = ", ".join(to_line(path) for path, state in outcomes.items() if state == outcome)
+        sentences.append(f"{outcome.capitalize()}: {paths}.")
+    return " ".join(sentences)
 
-    def source(self) -> str:
-        drawing = self._drawing
-        legend, legend_width, legend_height = _legend(
-            self._occurring, _MARGIN, drawing.height + 1.5 * _MARGIN, drawing.width
-        )
-        width = number(max(drawing.width, legend_width) + 2 * _MARGIN)
-        height = number(drawing.height + 2 * _MARGIN + legend_height)
-        size = f'width="{width}" height="{height}"'
-        lines = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size} viewBox="0 0 {width} {height}">',
-            f"<title>{escape(to_line(self._name))}</title>",
-            f"<desc>{escape(self._description())}</desc>",
-            f"<style>{style_sheet()}</style>",
-            f'<rect class="pd-page" {size} rx="8"/>',
-            *self._body(),
-            *legend,
-            "</svg>",
-        ]
-        return "\n".join(lines) + "\n"
 
-    def _body(self) -> Iterator[str]:
-        """Sub-workflows at the back, then lines, and boxes over them."""
-        boxes = self._drawing.boxes
-        yield from (self._box(box) for box in boxes if box.shape.inside is not None)
-        yield from (_stroke(stroke) for stroke in self._drawing.strokes)
-        yield from (_tag(tag) for tag in self._drawing.tags)
-        yield from (self._box(box) for box in boxes if box.shape.inside is None)
-
-    def _description(self) -> str:
-        """The description for screen readers."""
-        shapes = [box.shape for box in self._drawing.boxes]
-        count = sum(shape.kind in ("executor", "workflow") for shape in shapes)
-        start = next(shape.path for shape in shapes if shape.is_start)
-        sentences = [f"A workflow of {count} executor{'' if count == 1 else 's'}. It starts at {to_line(start)}."]
-        for outcome in self._occurring:
-            paths = ", ".join(to_line(path) for path, state in self._outcomes.items() if state == outcome)
-            sentences.append(f"{outcome.capitalize()}: {paths}.")
-        return " ".join(sentences)
-
-    def _box(self, box: Box) -> str:
-        if box.shape.is_hub:
-            return _hub(box)
-        outcome = self._outcomes.get(box.shape.path)
-        start, happened = "pd-start" if box.shape.is_start else "", f"pd-{outcome}" if outcome else ""
-        classes = " ".join(filter(None, ("pd-node", f"pd-{box.shape.kind}", start, happened)))
-        path = escape(box.shape.path)
-        tooltip = f"{path}: {outcome}" if outcome else path
-        drawn = _cluster(box) if box.shape.inside is not None else _executor(box)
-        mark = "" if outcome is None else badge(outcome, box.area.right - 5, box.area.y + 5)
-        return f'<g class="{classes}" data-path="{path}"><title>{tooltip}</title>{drawn}{mark}</g>'
+def _box(box: Box, outcome: str | None) -> str:
+    if box.shape.is_hub:
+        return _hub(box)
+    start, happened = "pd-start" if box.shape.is_start else "", f"pd-{outcome}" if outcome else ""
+    classes = " ".join(filter(None, ("pd-node", f"pd-{box.shape.kind}", start, happened)))
+    path = escape(box.shape.path)
+    tooltip = f"{path}: {outcome}" if outcome else path
+    drawn = _cluster(box) if box.shape.inside is not None else _executor(box)
+    mark = "" if outcome is None else badge(outcome, box.area.right - 5, box.area.y + 5)
+    return f'<g class="{classes}" data-path="{path}"><title>{tooltip}</title>{drawn}{mark}</g>'
 
 
 def _executor(box: Box) -> str:
