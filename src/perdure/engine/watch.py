@@ -42,7 +42,6 @@ class RunSpans:
         self._levels: dict[Level, Opened] = {}
         """Spans of sub-workflows with work in the present superstep."""
         self._deliveries: dict[Lane, Opened] = {}
-        """Spans of running deliveries."""
 
     def open(self, name: str, attributes: dict[str, Any], context: Context | None = None, **options: Any) -> Opened:
         """`options` are those of OpenTelemetry's `start_span`."""

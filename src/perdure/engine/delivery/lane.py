@@ -278,7 +278,6 @@ class Lane(msgspec.Struct, eq=False):
         return self.is_cancelling(asyncio.current_task())
 
     def is_cancelling(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether this task of the engine is being cancelled."""
         if task is None or task is self.scope.task:
             return self.scope.is_cancelled()
         return task.cancelling() > 0

@@ -136,7 +136,6 @@ class Routes:
             join.deliver_if_complete(sorter, held)
 
     def _warn(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
-        """Warn that no edge applies to the message."""
         if self._graph.executors[source_id].may_end_here:
             return
         what = f"The message of type {type_name(type(data))} that {source_id!r} sent"

@@ -108,7 +108,6 @@ class Child(msgspec.Struct, eq=False, frozen=True):
     """When its next attempt starts. It does not run before that."""
 
     def at(self, position: Position) -> Child:
-        """The same child at another position."""
         return replace(self, position=position)
 
     def is_due(self, now: datetime) -> bool:

@@ -107,7 +107,6 @@ _NAME_WIDTH, _LABEL_WIDTH = 190.0, 150.0
 
 
 def name_lines(shape: Shape) -> tuple[str, ...]:
-    """The lines of text in a shape."""
     if shape.kind in ("join", "switch"):
         return ()
     if shape.kind == "selection":

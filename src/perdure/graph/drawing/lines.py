@@ -101,8 +101,6 @@ LOOP_WIDTH = 30.0
 
 
 class Lines:
-    """Draws all links of one picture."""
-
     def __init__(
         self, picture: Picture, areas: Sequence[Rectangle], routes: Sequence[EdgeRoute], heights: Heights
     ) -> None:

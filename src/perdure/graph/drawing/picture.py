@@ -174,8 +174,6 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class Box:
-    """A shape and its area."""
-
     shape: Shape
     area: Rectangle
     lines: tuple[str, ...]
