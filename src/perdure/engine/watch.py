@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from perdure.records import Answer, CheckpointInfo, WorkflowMessage
 
 
-# ---------------------------------------------------------------- spans
-
-
 class RunSpans:
     """The spans of one run, from one tracer, nested by OpenTelemetry's current context."""
 
@@ -124,9 +121,7 @@ class RunSpans:
 
     def delivery_failed(self, lane: Lane, error: BaseException) -> None:
         """Record the failure of a delivery, whatever its policy does."""
-        opened = self._deliveries.get(lane)
-        if opened is not None:
-            opened.note(error)
+        self._deliveries[lane].note(error)
 
     def record_bypass(self, kind: str, path: str) -> None:
         """Note a replay of an `executor` or `step` that an earlier attempt recorded."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, 
 from contextvars import Context, copy_context
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from types import coroutine
+from typing import Any
 
 import msgspec
 
@@ -92,28 +93,22 @@ async def _run_in_one_task(lanes: deque[Lane], run_lane: RunLane) -> None:
             waits_for = context.run(work.send, None)
         except StopIteration:
             continue
-        await _Waiting(context, work, waits_for)
+        await _await_rest(context, work, waits_for)
 
 
-class _Waiting(NamedTuple):
-    """The rest of a coroutine that waits, in its own context."""
-
-    context: Context
-    work: Coroutine[Any, Any, None]
-    waits_for: Any
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        context, work, waits_for = self
-        try:
-            while True:
-                try:
-                    answer = yield waits_for
-                except BaseException as error:  # noqa: BLE001  # thrown into the work
-                    waits_for = context.run(work.throw, error)
-                else:
-                    waits_for = context.run(work.send, answer)
-        except StopIteration:
-            return
+@coroutine
+def _await_rest(context: Context, work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
+    """Await the rest of a coroutine, which waits for `waits_for`, in its own context."""
+    try:
+        while True:
+            try:
+                answer = yield waits_for
+            except BaseException as error:  # noqa: BLE001  # thrown into the work
+                waits_for = context.run(work.throw, error)
+            else:
+                waits_for = context.run(work.send, answer)
+    except StopIteration:
+        return
 
 
 def _has_failed(task: asyncio.Task[None]) -> bool:
