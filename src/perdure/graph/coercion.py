@@ -49,8 +49,12 @@ def in_family(value: Any, annotation: Any) -> Any:
     if len(members) > 1:
         members = [member for member in members if member is type(value)] or members[:1]
     wanted = members[0] if members else Any
-    if isinstance(wanted, type) and (convert := _conversion(type(value), wanted)) is not None:
-        return convert(value)
+    if isinstance(wanted, type):
+        own, theirs = find_twin(type(value)), find_twin(wanted)
+        if own is None and theirs is not None and issubclass(type(value), theirs.own):
+            return theirs.from_own(value)
+        if own is not None and own.own is wanted:
+            return own.to_own(value)
     args = get_args(wanted)
     if args and type(value) in (list, tuple):
         kinds = args if type(value) is tuple and Ellipsis not in args else args[:1] * len(value)
@@ -60,13 +64,6 @@ def in_family(value: Any, annotation: Any) -> Any:
         parts = [in_family(item, args[1]) for item in value.values()]
         return dict(zip(value, parts, strict=True)) if any(map(operator.is_not, parts, value.values())) else value
     return value
-
-
-def _conversion(cls: type, wanted: type) -> Callable[[Any], Any] | None:
-    own, theirs = find_twin(cls), find_twin(wanted)
-    if own is None and theirs is not None and issubclass(cls, theirs.own):
-        return theirs.from_own
-    return own.to_own if own is not None and own.own is wanted else None
 
 
 class _Misfit(Exception):
@@ -129,8 +126,7 @@ def _convert_by_hand(value: object, annotation: object) -> object:
     if isinstance(wanted, enum.EnumMeta):
         return _converted_to_enum(value, wanted)
     if isinstance(value, Mapping) and (fields := _fields_of(wanted)):
-        _refuse_unknown(value, wanted, fields)
-        return _converted_to_record(value, cast(type, wanted), fields)
+        return _converted_to_record(value, wanted, fields)
     if isinstance(value, list | tuple) and origin in _SEQUENCES:
         return _SEQUENCES[origin](_converted_elements(value, origin, args))
     if isinstance(value, Mapping) and origin in _MAPPINGS:
@@ -182,15 +178,6 @@ def _converted_to_member(value: object, members: Sequence[object]) -> object:
     raise _Misfit(f"Expected `{names}`, got `{type(value).__name__}` ({'; '.join(reasons)})")
 
 
-def _refuse_unknown(value: Mapping[Any, Any], wanted: Any, fields: Sequence[_Field]) -> None:
-    """Reject unknown keys for a Struct with `forbid_unknown_fields`."""
-    config = getattr(wanted, "__struct_config__", None)
-    unknown = value.keys() - {field.key for field in fields}
-    if config is not None and config.forbid_unknown_fields and unknown:
-        names = ", ".join(map(repr, sorted(map(str, unknown))))
-        raise _Misfit(f"`{_name(wanted)}` has no field {names}")
-
-
 def _unknown_keys(value: object, member: object) -> int:
     if not isinstance(value, Mapping):
         return 0
@@ -227,13 +214,16 @@ def _fields_of(cls: Any) -> list[_Field]:
     return []
 
 
-def _converted_to_record(value: Mapping[Any, object], cls: type, fields: Sequence[_Field]) -> object:
+def _converted_to_record(value: Mapping[Any, object], cls: Any, fields: Sequence[_Field]) -> object:
+    unknown = value.keys() - {field.key for field in fields}
+    if unknown and issubclass(cls, msgspec.Struct) and cls.__struct_config__.forbid_unknown_fields:
+        raise _Misfit(f"`{_name(cls)}` has no field {', '.join(map(repr, sorted(map(str, unknown))))}")
     missing = next((field.key for field in fields if field.is_required and field.key not in value), None)
     if missing is not None:
         raise _Misfit(f"Object missing required field `{missing}`")
     present = [field for field in fields if field.key in value]
     arguments = {field.name: _at(f".{field.key}", value[field.key], field.annotation) for field in present}
     try:
-        return cls(**arguments)
+        return cast(object, cls(**arguments))
     except Exception as error:  # a user's __post_init__ may raise anything
         raise _Misfit(f"{type(error).__name__}: {error}") from error

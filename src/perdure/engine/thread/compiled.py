@@ -18,7 +18,6 @@ from perdure.errors import InvalidSelection, type_name
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.edges import (
     Edge,
-    EdgeGroup,
     FanInEdgeGroup,
     FanOutEdgeGroup,
     SwitchCaseEdgeGroup,
@@ -86,11 +85,17 @@ class Routes:
         for group in graph.edge_groups:
             join = _Join(graph, group) if isinstance(group, FanInEdgeGroup) else None
             for source_id in group.source_executor_ids:
-                self._ways[source_id].append(
-                    _way(graph, group, source_id) if join is None else _fan_in(join, source_id)
-                )
+                way: Way | AsyncWay
                 if join is not None:
+                    way = _fan_in(join, source_id)
                     self._joins.setdefault(source_id, []).append(join)
+                elif isinstance(group, SwitchCaseEdgeGroup):
+                    way = _switch(graph, group, source_id)
+                elif isinstance(group, FanOutEdgeGroup):
+                    way = _fan_out(graph, group, source_id)
+                else:
+                    way = _single(graph, group.edges[0])
+                self._ways[source_id].append(way)
 
     def has_edges(self, executor_id: str) -> bool:
         return bool(self._ways[executor_id])
@@ -151,14 +156,6 @@ class Routes:
         if isinstance(data, SubWorkflowRequestMessage):
             remedy = f"a handler for it in an executor after {source_id!r}, or WorkflowExecutor(propagate_request=True)"
         sorter.warnings.append(WorkflowEvent("warning", f"{text} Remedy: {remedy}.", executor_id=source_id))
-
-
-def _way(graph: Graph, group: EdgeGroup, source_id: str) -> Way | AsyncWay:
-    if isinstance(group, SwitchCaseEdgeGroup):
-        return _switch(graph, group, source_id)
-    if isinstance(group, FanOutEdgeGroup):
-        return _fan_out(graph, group, source_id)
-    return _single(graph, group.edges[0])
 
 
 def _single(graph: Graph, edge: Edge) -> Way | AsyncWay:

@@ -120,7 +120,7 @@ def instances_of(thread: LiveThread, child: Child, compiled: Compiled) -> Instan
     child_id = child.message.delivery_id
     instances = thread.children.get(child_id)
     if instances is None:
-        instances = thread.children[child_id] = thread.executors.of_child(compiled.graph)
+        instances = thread.children[child_id] = Instances(compiled.graph, is_own=thread.executors.is_own)
     return instances
 
 

@@ -32,19 +32,15 @@ class Instances(dict[str, Executor]):
     def __init__(self, graph: Graph, *, is_own: bool = False) -> None:
         super().__init__()
         self._graph = graph
-        self._is_own = is_own
+        self.is_own = is_own
         self._has_originals = is_own and graph not in _IN_USE
         if self._has_originals:
             _IN_USE.add(graph)
             self.update(graph.executors)
 
     def __missing__(self, executor_id: str) -> Executor:
-        executor = self[executor_id] = self._graph.nodes[executor_id].make(shares=self._is_own)
+        executor = self[executor_id] = self._graph.nodes[executor_id].make(shares=self.is_own)
         return executor
-
-    def of_child(self, graph: Graph) -> Instances:
-        """The executors of a new sub-workflow of the same thread."""
-        return Instances(graph, is_own=self._is_own)
 
     def give_back(self) -> None:
         """Allow another thread to use the user's own instances."""

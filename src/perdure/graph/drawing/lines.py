@@ -119,20 +119,16 @@ class Lines:
                 yield self._loop(link)
 
     def _choose_ports(self) -> None:
-        leaving: dict[int, dict[int, list[EdgeRoute]]] = {}
-        arriving: dict[int, list[list[EdgeRoute]]] = {}
-        for route in self._routes:
-            link = route.link
-            if not route.source.is_sideways:
-                # Links of one group leave a box at one place; a link that turns upwards has its own.
-                bundle = -3 - route.number if route.is_back else link.bundle
-                leaving.setdefault(link.source, {}).setdefault(bundle, []).append(route)
-            if not route.target.is_sideways:
-                arriving.setdefault(link.target, []).append([route])
-        for shape, bundles in arriving.items():
-            self._spread(shape, bundles, down=False)
-        for shape, by_bundle in leaving.items():
-            self._spread(shape, list(by_bundle.values()), down=True)
+        for down in (False, True):
+            bundles: dict[int, dict[int, list[EdgeRoute]]] = {}
+            for route in self._routes:
+                end, shape = (route.source, route.link.source) if down else (route.target, route.link.target)
+                if not end.is_sideways:
+                    # Links of one group leave a box at one place; a link that turns upwards has its own.
+                    bundle = route.link.bundle if down and not route.is_back else -3 - route.number
+                    bundles.setdefault(shape, {}).setdefault(bundle, []).append(route)
+            for shape, by_bundle in bundles.items():
+                self._spread(shape, list(by_bundle.values()), down=down)
 
     def _spread(self, shape: int, bundles: list[list[EdgeRoute]], *, down: bool) -> None:
         area, kind = self._areas[shape], self._picture.shapes[shape].kind
