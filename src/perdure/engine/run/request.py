@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
-from perdure.engine.thread.inputs import (
-    cancel_requests,
-    check_answers,
-    deliver_answers,
-    pass_deadlines,
-)
+from perdure.engine.thread.inputs import cancel_requests, check_answers, deliver_answers, pass_deadlines
 from perdure.engine.thread.level import WorkflowInvocationKwargs, arrange_arguments, request_in_child
 from perdure.engine.thread.live_threads import LiveThread
 from perdure.engine.thread.position import Position, every_level, own_event
@@ -249,13 +244,7 @@ class Entry:
 
 
 def enter(
-    graph: Graph,
-    thread: LiveThread,
-    standing: Position,
-    request: RunRequest,
-    now: Callable[[], datetime],
-    *,
-    is_restored: bool,
+    graph: Graph, thread: LiveThread, standing: Position, request: RunRequest, now: Callable[[], datetime]
 ) -> Entry:
     """Make the caller's input due, in a thread that is or will be at `standing`.
 
@@ -265,7 +254,7 @@ def enter(
         (standing, []) if not standing.requests and not standing.children else pass_deadlines(standing, now())
     )
     has_passed = position is not standing
-    is_resume = is_restored or has_passed
+    is_resume = request.checkpoint_id is not None or has_passed
     unfinished = 0
     if request.message is not None:
         check_message(graph, request.message)
@@ -337,11 +326,10 @@ def _accept(
         after.since_input = 0
         return Entry(_with_arguments(graph, after, request), _mark_replayed(after.requests.values()))
     if request.message is not None:
+        warnings: tuple[WorkflowEvent, ...] = ()
         if request.thread_id is None and graph.executors[graph.start_executor_id].is_function:
             position, warnings = _call_again(position)
-            entry = _message(graph, position, request, inbox)
-            return replace(entry, warnings=(*warnings, *entry.warnings))
-        return _message(graph, position, request, inbox)
+        return _message(graph, position, request, inbox, warnings)
     has_run = request.thread_id is not None and position.next_delivery_id > 1
     if inbox and not position.is_interrupted:
         return Entry(None)  # the inbox items are the input of this run
@@ -369,8 +357,13 @@ def _call_again(position: Position) -> tuple[Position, tuple[WorkflowEvent, ...]
     return after, (WorkflowEvent("warning", text),) if pending else ()
 
 
-def _message(graph: Graph, position: Position, request: RunRequest, inbox: Mapping[str, Any]) -> Entry:
-    warnings: tuple[WorkflowEvent, ...] = ()
+def _message(
+    graph: Graph,
+    position: Position,
+    request: RunRequest,
+    inbox: Mapping[str, Any],
+    warnings: tuple[WorkflowEvent, ...] = (),
+) -> Entry:
     if position.requests:
         waiting = ", ".join(map(repr, position.requests))
         text = f"A new message was sent while requests are pending ({waiting}); they stay pending."

@@ -348,8 +348,7 @@ class Run:
         is_new = stored_thread is None or stored_thread.number == 0
         rewound = self._opening.find_target(thread, is_new=is_new)
         standing = thread.position if rewound is None else rewound
-        is_restored = self._opening.named is not None
-        entry = enter(self._compiled.graph, thread, standing, self._request, self._clock.now, is_restored=is_restored)
+        entry = enter(self._compiled.graph, thread, standing, self._request, self._clock.now)
         if rewound is None and entry.position is None and thread.is_ahead and self._request.storage is not None:
             # The thread was moved without this storage: save it before the run builds on it.
             return replace(entry, position=add_records(thread.position, thread.records))

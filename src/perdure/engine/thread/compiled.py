@@ -294,10 +294,7 @@ def _fan_in(join: _Join, source_id: str) -> Way:
 
 class Compiled:
     def __init__(
-        self,
-        graph: Graph,
-        allowed_types: Iterable[type | str] = (),
-        migrations: Iterable[AnyMigration] = (),
+        self, graph: Graph, allowed_types: Iterable[type | str] = (), migrations: Iterable[AnyMigration] = ()
     ) -> None:
         self.graph = graph
         self.migrations = Migrations(migrations)
