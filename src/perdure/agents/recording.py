@@ -22,6 +22,7 @@ from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.clock import SystemClock, run_with_timeout
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.lane import current_context
+from perdure.engine.delivery.recorder import Work
 from perdure.engine.delivery.replay import frame_of
 from perdure.errors import AgentFailed, RequestWithdrawn, TimedOut
 from perdure.graph.policy import STOP, RetryPolicy, Seconds, step_policy
@@ -212,7 +213,7 @@ async def record_call(
     policy, attempts = step_policy(name, retry, timeout, STOP), 0
     if context is not None:
         check_identifier("A step's name", name)
-        return await context.delivery.session.step(work, arguments, {}, name, key, policy, is_shown=is_shown)
+        return await context.delivery.session.step(Work(work, arguments, {}, policy), name, key, is_shown=is_shown)
     while True:
         try:
             if policy.timeout is None:

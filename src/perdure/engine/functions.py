@@ -11,22 +11,16 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from perdure.engine.delivery.context import DeliveryContext
+from perdure.engine.thread.inputs import Terms
 from perdure.errors import InvalidFunction, InvalidRun
 from perdure.events import WorkflowEvent
 from perdure.graph.annotations import flatten_union, hints_of
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import Handler, HandlerTable, Returns
 from perdure.graph.policy import RetryPolicy, Seconds
+from perdure.names import check_options
 
 T = TypeVar("T")
-
-
-class Terms(TypedDict, total=False):
-    """The terms of a request."""
-
-    deadline: datetime | None
-    default: Any
-    assignee: str | None
 
 
 class StepOptions(TypedDict, total=False):
@@ -85,6 +79,7 @@ class RunContext:
 
         When `deadline` passes without an answer, returns `default`; without a default raises RequestExpired.
         """
+        check_options("request_info", terms, Terms.__annotations__)
         return await self._inner.ask(request_data, response_type, request_id=request_id, **terms)
 
     @overload

@@ -57,7 +57,7 @@ class StepWrapper(Generic[P, R]):
             return result
         key = None if self._replay_key is None else self._replay_key(*args, **kwargs) or ""
         passed, named = self._with_context(context, args, kwargs)
-        result = await context.delivery.session.step(self.function, passed, named, self.name, key, self._policy)
+        result = await context.delivery.session.step(Work(self.function, passed, named, self._policy), self.name, key)
         return result
 
     def _with_context(

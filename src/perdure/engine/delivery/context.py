@@ -9,13 +9,14 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import msgspec
 
 from perdure.clock import Clock
 from perdure.engine.delivery.delivery import Delivery
-from perdure.engine.thread.inputs import make_terms
+from perdure.engine.delivery.recorder import Work
+from perdure.engine.thread.inputs import Terms, make_terms
 from perdure.engine.thread.level import RunArguments
 from perdure.engine.thread.position import Effects
 from perdure.engine.thread.state import DELETED, MISSING, StateMapping
@@ -299,7 +300,7 @@ class DeliveryContext(msgspec.Struct, eq=False):
     ) -> Any:
         chosen = step_name(function, name)
         policy = step_policy(chosen, retry, timeout, on_error)
-        return await self.delivery.session.step(function, arguments, {}, chosen, key, policy)
+        return await self.delivery.session.step(Work(function, arguments, {}, policy), chosen, key)
 
     async def group(self, function: Callable[..., Any], *arguments: Any, name: str) -> Any:
         """Call an async function, with its steps apart from those of other calls. The call itself is not recorded."""
@@ -316,18 +317,11 @@ class DeliveryContext(msgspec.Struct, eq=False):
         return await session.sleep(lambda: clock.now() + timedelta(seconds=seconds), [seconds])
 
     async def ask(
-        self,
-        data: object,
-        response_type: Any,
-        *,
-        request_id: str | None = None,
-        deadline: datetime | None = None,
-        default: Any = ...,
-        assignee: str | None = None,
+        self, data: object, response_type: Any, *, request_id: str | None = None, **terms: Unpack[Terms]
     ) -> Any:
         """`request_info` that returns the answer to the caller, maybe weeks later and in another process."""
         check_identifier("request_id", request_id)
-        terms = make_terms(response_type, deadline, default, assignee)
+        checked = make_terms(response_type, **terms)
         session = self.delivery.session
         call = session.recorder.calls.identify("request", [data, response_type], {}, request_id)
         chosen = request_id
@@ -345,7 +339,7 @@ class DeliveryContext(msgspec.Struct, eq=False):
                     "Choose another request_id."
                 )
             if not is_own:
-                event = self._request(data, response_type, chosen, terms)
+                event = self._request(data, response_type, chosen, checked)
                 self.delivery.asked.append(event)
                 self._emit_request(event)
 

@@ -22,7 +22,6 @@ from perdure.engine.delivery.replay import Replay, StepCall, Waits
 from perdure.engine.thread.inputs import request_key
 from perdure.errors import RequestExpired, RequestWithdrawn, WorkflowRunnerException
 from perdure.events import WorkflowEvent
-from perdure.graph.policy import FailurePolicy
 from perdure.isolation import is_immutable, isolate, same_structure
 from perdure.names import check_identifier
 from perdure.records import Record
@@ -55,23 +54,14 @@ class StepSession:
         self._others: set[Any] = set()
         """The handler's own tasks that are in a step, asleep, or wait for an answer."""
 
-    async def step(
-        self,
-        function: Callable[..., Any],
-        arguments: Sequence[Any],
-        keywords: Mapping[str, Any],
-        name: str,
-        key: str | None,
-        policy: FailurePolicy,
-        *,
-        is_shown: bool = True,
-    ) -> Any:
+    async def step(self, work: Work, name: str, key: str | None, *, is_shown: bool = True) -> Any:
         """The function's result: from its record, or by calling it now. `is_shown`: whether the step has events."""
         await self._check()
         if key is not None:
             check_identifier("A step's key", key)
-        self.recorder.calls.check_name(name, code_of(function))
-        call = self.recorder.calls.identify(name, *_identifying_arguments(function, arguments, keywords), key)
+        self.recorder.calls.check_name(name, code_of(work.function))
+        identity = _identifying_arguments(work.function, work.arguments, work.keywords)
+        call = self.recorder.calls.identify(name, *identity, key)
         call = call if is_shown else replace(call, is_shown=False)
         if call.key in self.recorder.in_flight:  # the same key: the same step
             return await asyncio.shield(self.recorder.in_flight[call.key])
@@ -81,10 +71,11 @@ class StepSession:
                 await self._cancelled_again(record)
             elif record is not None:
                 return await self._replay_call(call, record)
-            # Copies: a replay would lack changes of the step to its arguments, or of the caller to its result.
-            own = arguments if key is not None else [_own(argument) for argument in arguments]
-            named = keywords if key is not None else {name: _own(value) for name, value in keywords.items()}
-            return isolate(await self._perform(call, Work(function, own, named, policy)))
+            if key is None:
+                # Copies: a replay would lack changes of the step to its arguments, or of the caller to its result.
+                named = {name: _own(value) for name, value in work.keywords.items()}
+                work = replace(work, arguments=[_own(argument) for argument in work.arguments], keywords=named)
+            return isolate(await self._perform(call, work))
 
     async def group(self, function: Callable[..., Any], arguments: Sequence[Any], name: str) -> Any:
         """The function's result. Each run of the delivery calls it; the steps in it are replayed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from msgspec.structs import replace
 
@@ -29,8 +29,16 @@ from perdure.names import check_identifier
 from perdure.records import Answer, MessageType, Record, WorkflowMessage
 
 
+class Terms(TypedDict, total=False):
+    """The terms of a request."""
+
+    deadline: datetime | None
+    default: Any
+    assignee: str | None
+
+
 def make_terms(
-    response_type: Any, deadline: datetime | None, default: Any, assignee: str | None
+    response_type: Any, deadline: datetime | None = None, default: Any = ..., assignee: str | None = None
 ) -> RequestTerms | None:
     """The terms of a request. Raises InvalidRun for terms that cannot be met."""
     check_identifier("assignee", assignee)

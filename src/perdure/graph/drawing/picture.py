@@ -11,7 +11,6 @@ from typing import Final, Literal, TypeAlias
 
 from perdure.events import WorkflowEvent
 from perdure.graph.edges import EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup, SwitchCaseEdgeGroup, function_name
-from perdure.graph.executor import Executor
 from perdure.graph.graph import Graph, WorkflowExecutor
 
 
@@ -90,7 +89,12 @@ class _Painter:
 
     def picture(self) -> Picture:
         for executor_id, executor in self._graph.executors.items():
-            self._index[executor_id] = self._add_executor(executor_id, executor)
+            inside, is_start = None, executor_id == self._graph.start_executor_id
+            if isinstance(executor, WorkflowExecutor):
+                prefix = f"{self._prefix}{executor_id}/"
+                inside = _Painter(executor.graph, prefix, self._with_hubs, self._with_entry).picture()
+            kind: ShapeKind = "executor" if inside is None else "workflow"
+            self._index[executor_id] = self._add(kind, executor_id, executor_id, is_start, inside)
         if self._with_entry:
             start_id = self._graph.start_executor_id
             entry = self._add("entry", f"internal:{start_id}", f"internal:{start_id}")
@@ -107,14 +111,6 @@ class _Painter:
         self._shapes.append(Shape(kind, label, f"{self._prefix}{path}", is_start, inside))
         return len(self._shapes) - 1
 
-    def _add_executor(self, executor_id: str, executor: Executor) -> int:
-        is_start = executor_id == self._graph.start_executor_id
-        if not isinstance(executor, WorkflowExecutor):
-            return self._add("executor", executor_id, executor_id, is_start)
-        prefix = f"{self._prefix}{executor_id}/"
-        inside = _Painter(executor.graph, prefix, self._with_hubs, self._with_entry).picture()
-        return self._add("workflow", executor_id, executor_id, is_start, inside)
-
     def _draw_group(self, group: EdgeGroup, number: int) -> None:
         if isinstance(group, FanInEdgeGroup):
             target_id = group.edges[0].target_id
@@ -123,7 +119,13 @@ class _Painter:
             self._links.append(Link(join, self._index[target_id], bundle=number))
             return
         selection = function_name(group.selection_func) if isinstance(group, FanOutEdgeGroup) else None
-        hub = self._hub_of(group, number)
+        hub, source_id = None, group.edges[0].source_id
+        if self._with_hubs and isinstance(group, SwitchCaseEdgeGroup):
+            hub = self._add("switch", "switch", source_id)
+        elif self._with_hubs and isinstance(group, FanOutEdgeGroup) and selection is not None:
+            hub = self._add("selection", group.selection_func_name or "selection", source_id)
+        if hub is not None:
+            self._links.append(Link(self._index[source_id], hub, bundle=number))
         for edge in group.edges:
             name = "conditional" if edge.condition_name == "<lambda>" else edge.condition_name
             label = selection or name or ("conditional" if edge.has_condition else None)
@@ -131,20 +133,6 @@ class _Painter:
             text = None if hub is not None and selection is not None else label
             kind: LinkKind = "plain" if label is None else "conditional"
             self._links.append(Link(source, self._index[edge.target_id], kind, text, number))
-
-    def _hub_of(self, group: EdgeGroup, number: int) -> int | None:
-        """The shape from which the links of a switch or selection start; None for other groups."""
-        if not self._with_hubs:
-            return None
-        source_id = group.edges[0].source_id
-        if isinstance(group, SwitchCaseEdgeGroup):
-            hub = self._add("switch", "switch", source_id)
-        elif isinstance(group, FanOutEdgeGroup) and group.selection_func is not None:
-            hub = self._add("selection", group.selection_func_name or "selection", source_id)
-        else:
-            return None
-        self._links.append(Link(self._index[source_id], hub, bundle=number))
-        return hub
 
 
 Point: TypeAlias = tuple[float, float]
