@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
-from functools import cache
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 import msgspec
 
@@ -223,13 +221,13 @@ class WorkflowEvent(_Event[DataT]):
                 if name not in data:
                     raise KeyError(f"Missing {name!r} field in WorkflowEvent dictionary.")
         names = [name for name in cls.__struct_fields__ if name in data]
-        if "type" not in names:
-            raise UnreadableValue("event", "it has no type")
         fields = {name: codec.decode(data[name], f"event.{name}") for name in names}
-        for name, kind in _kinds().items():
-            if not isinstance(fields.get(name), kind | None):
-                raise UnreadableValue(f"event.{name}", f"expected {kind.__name__}, got {fields[name]!r}")
-        return cls(**fields)
+        try:
+            event: WorkflowEvent = msgspec.convert(fields, cls)
+        except msgspec.ValidationError as error:
+            reason, _, path = str(error).partition(" - at `$")
+            raise UnreadableValue(f"event{path.rstrip('`')}", reason) from error
+        return event
 
     # Constructors of the engine's events, for tests of consumers.
 
@@ -324,14 +322,3 @@ def _set_fields(event: WorkflowEvent, *args: Any, **fields: Any) -> None:
 
 
 WorkflowEvent.__init__ = _set_fields  # type: ignore[method-assign, assignment]  # a Struct takes none in its body
-
-
-@cache
-def _kinds() -> dict[str, type]:
-    """Types of an event's fields, where they are set. `data` and the types of a request may be anything."""
-    kinds = {}
-    for name, hint in get_type_hints(WorkflowEvent).items():
-        if hint is not Any:
-            kind = next((arg for arg in get_args(hint) if arg is not NoneType), hint)
-            kinds[name] = get_origin(kind) or kind
-    return kinds
