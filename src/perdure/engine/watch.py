@@ -185,7 +185,6 @@ def _outcome(effects: Effects, *, has_failed: bool) -> str:
 
 
 _OUTCOMES: dict[WorkflowRunState | None, str] = {
-    WorkflowRunState.IDLE: "idle",
     WorkflowRunState.IDLE_WITH_PENDING_REQUESTS: "waiting",
     WorkflowRunState.CANCELLED: "cancelled",
 }

@@ -124,7 +124,10 @@ def _convert_by_hand(value: object, annotation: object) -> object:
     wanted = members[0]
     origin, args = get_origin(wanted), get_args(wanted)
     if isinstance(wanted, enum.EnumMeta):
-        return _converted_to_enum(value, wanted)
+        for choice in cast(Iterable[enum.Enum], wanted):
+            if type(choice.value) is type(value) and choice.value == value:  # 1 is not True
+                return choice
+        raise _Misfit(f"Invalid enum value {value!r}")
     if isinstance(value, Mapping) and (fields := _fields_of(wanted)):
         return _converted_to_record(value, wanted, fields)
     if isinstance(value, list | tuple) and origin in _SEQUENCES:
@@ -158,13 +161,6 @@ def _converted_elements(value: Sequence[object], origin: object, args: tuple[obj
     if len(args) != len(value):
         raise _Misfit(f"Expected `array` of length {len(args)}, got {len(value)}")
     return [_at(f"[{index}]", each, wanted) for index, (each, wanted) in enumerate(zip(value, args, strict=True))]
-
-
-def _converted_to_enum(value: object, wanted: enum.EnumMeta) -> object:
-    for member in cast(Iterable[enum.Enum], wanted):
-        if type(member.value) is type(value) and member.value == value:  # 1 is not True
-            return member
-    raise _Misfit(f"Invalid enum value {value!r}")
 
 
 def _converted_to_member(value: object, members: Sequence[object]) -> object:

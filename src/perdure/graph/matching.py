@@ -141,7 +141,12 @@ def _do_all_match(elements: Collection[object], annotation: object) -> bool:
 
 def _is_instance_of_class(value: object, cls: Any) -> bool:
     if is_typed_dict(cls):
-        return _is_typed_dict_value(value, cls)
+        fields = typed_dict_fields(cls)
+        return (
+            isinstance(value, dict)
+            and required_keys(cls) <= value.keys() <= fields.keys()
+            and all(is_instance_of(each, fields[key]) for key, each in value.items())
+        )
     if is_protocol(cls) and not getattr(cls, "_is_runtime_protocol", False):
         return cls in type(value).__mro__ or all(_has_member(value, cls, name) for name in protocol_members(cls))
     if not isinstance(cls, type):
@@ -165,15 +170,6 @@ def _elements(value: object) -> Collection[object]:
     if type(value) in ELEMENT_OF:  # one element is enough, and a range may be very long
         return cast(Sequence[object], value)[:1]
     return value if isinstance(value, abc.Collection) else ()
-
-
-def _is_typed_dict_value(value: object, cls: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    fields = typed_dict_fields(cls)
-    return required_keys(cls) <= value.keys() <= fields.keys() and all(
-        is_instance_of(each, fields[key]) for key, each in value.items()
-    )
 
 
 def _has_member(value: object, protocol: type, name: str) -> bool:

@@ -66,7 +66,9 @@ def wrap(text: str, size: float, *, width: float, lines: int) -> list[str]:
         broken[-1] += piece
     broken = [line.strip(" ") for line in broken]
     if len(broken) > lines:
-        broken = [*broken[: lines - 1], _cut(broken[lines - 1], size, width)]
+        last = broken[lines - 1]
+        fitting = _fitting_length(last, size, width - width_of(ELLIPSIS, size))
+        broken = [*broken[: lines - 1], last[:fitting].rstrip(" ") + ELLIPSIS]
     return broken
 
 
@@ -89,10 +91,6 @@ def _fitting_length(text: str, size: float, width: float) -> int:
     while length > 1 and width_of(text[:length], size) > width:
         length -= 1
     return length
-
-
-def _cut(line: str, size: float, width: float) -> str:
-    return line[: _fitting_length(line, size, width - width_of(ELLIPSIS, size))].rstrip(" ") + ELLIPSIS
 
 
 NAME_SIZE, LABEL_SIZE = 13.0, 11.0
