@@ -143,9 +143,8 @@ def are_flat_dicts(value: list[Any]) -> bool:
         return False
     flat = itertools.chain.from_iterable
     parts = itertools.chain(flat(map(dict.values, value)), flat(value))
-    return all(is_immutable(part) for part in parts if type(part) not in _ATOMIC) and len(set(map(id, value))) == len(
-        value
-    )
+    is_flat = all(is_immutable(part) for part in parts if type(part) not in _ATOMIC)
+    return is_flat and len(set(map(id, value))) == len(value)
 
 
 def _copy_dict(value: dict[Any, Any], memo: _Memo) -> dict[Any, Any]:

@@ -167,9 +167,8 @@ class Recorder:
             self.journal_error = error
             raise
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            self.journal_error = UnreadableValue(
-                f"record of {record.name!r}", f"its parts do not fit together ({error!r})"
-            )
+            reason = f"its parts do not fit together ({error!r})"
+            self.journal_error = UnreadableValue(f"record of {record.name!r}", reason)
             raise self.journal_error from error
 
     def _error_again(self, record: Record, chain: list[BaseException]) -> BaseException:
@@ -242,9 +241,8 @@ class Recorder:
             self.emit("executor_invoked", call, work.describe_arguments())
         retry = work.policy.retry
         while True:
-            value, failure = await self._trace(
-                call, self._once(call, lambda: self._perform_in_time(call, work)), number + 1
-            )
+            attempt = self._once(call, lambda: self._perform_in_time(call, work))
+            value, failure = await self._trace(call, attempt, number + 1)
             if failure is None:
                 self.emit("executor_completed", call, isolate(value))
                 return value

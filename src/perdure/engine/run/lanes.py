@@ -194,9 +194,8 @@ def apply_child_policy(
     child, parent, error = level.child, level.parent, level.failure
     assert child is not None and parent is not None and error is not None  # noqa: S101, PT018  # a failed child's level
     effects = Effects()
-    effects.also(
-        withdrawn=tuple(request for position in every_level(level.position) for request in sorted(position.asked))
-    )
+    withdrawn = (request for position in every_level(level.position) for request in sorted(position.asked))
+    effects.also(withdrawn=tuple(withdrawn))
     notices = [_event("executor_failed", level, error)]
     policy, attempts = level.policy, child.attempts + 1
     if policy.retry is not None and policy.retry.retries(error, attempts):

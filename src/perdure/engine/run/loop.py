@@ -322,9 +322,8 @@ class Loop:
         stored_thread, journal = self.scope.stored_thread, self.scope.journal
         if stored_thread is not None and journal.is_kept:
             async with journal.beside_others():
-                await stored_thread.record(
-                    message.delivery_id, encode_effects(effects, lane.full_id, stored_thread.codec)
-                )
+                tree = encode_effects(effects, lane.full_id, stored_thread.codec)
+                await stored_thread.record(message.delivery_id, tree)
         self._thread.journal[message.delivery_id] = effects
 
     async def _record_finished(self, lanes: Iterable[Lane]) -> None:

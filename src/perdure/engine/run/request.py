@@ -250,9 +250,8 @@ def enter(
 
     Raises, without changing the thread, if the input cannot be accepted.
     """
-    position, expired = (
-        (standing, []) if not standing.requests and not standing.children else pass_deadlines(standing, now())
-    )
+    may_expire = standing.requests or standing.children
+    position, expired = pass_deadlines(standing, now()) if may_expire else (standing, [])
     has_passed = position is not standing
     is_resume = request.checkpoint_id is not None or has_passed
     unfinished = 0

@@ -249,9 +249,8 @@ class Run:
         elif not ownership.was_left:
             self._status(thread.status)
         was_interrupted = ownership.take_interruption()
-        if ownership.is_cancelled and (
-            error is None or isinstance(error, asyncio.CancelledError) or not self.has_begun
-        ):
+        was_cut_short = isinstance(error, asyncio.CancelledError) or not self.has_begun
+        if ownership.is_cancelled and (error is None or was_cut_short):
             raise asyncio.CancelledError from error  # it may have arrived during the last commit
         is_asked_to_end = was_interrupted or ownership.is_leaving
         if ownership.was_left or (is_asked_to_end and not self.has_begun and isinstance(error, asyncio.CancelledError)):
@@ -259,9 +258,8 @@ class Run:
         if error is not None and not (was_interrupted and isinstance(error, asyncio.CancelledError)):
             raise error
         left_out = ("started",) if self._request.include_status_events else ("started", "status")
-        return _make_result(
-            thread, self.run_id, [event for event in self._events if event.type not in left_out], self._statuses
-        )
+        events = [event for event in self._events if event.type not in left_out]
+        return _make_result(thread, self.run_id, events, self._statuses)
 
     def _scope(self, thread: LiveThread, stored_thread: OpenThread | None) -> RunScope:
         request = self._request

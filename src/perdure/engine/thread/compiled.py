@@ -42,9 +42,8 @@ class Sorter(msgspec.Struct, eq=False):
     def deliver(self, data: Any, source_id: str, target_id: str, source_ids: tuple[str, ...] | None = None) -> None:
         after = self.after
         delivery_id = after.next_delivery_id
-        after.mailbox.append(
-            WorkflowMessage(data, source_id, target_id, source_ids=source_ids, delivery_id=delivery_id)
-        )
+        message = WorkflowMessage(data, source_id, target_id, source_ids=source_ids, delivery_id=delivery_id)
+        after.mailbox.append(message)
         after.next_delivery_id = delivery_id + 1
 
     def pass_on(self, message: WorkflowMessage, target_id: str, in_place_of: str) -> None:

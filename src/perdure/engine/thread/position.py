@@ -73,11 +73,9 @@ class Position(msgspec.Struct, eq=False):
         deliveries sleep in it."""
         if not self.suspended and not self.children:
             return bool(self.mailbox)
-        if any(
-            level.mailbox or any(delivery.is_ready for delivery in level.suspended.values())
-            for level in every_level(self)
-        ):
-            return True
+        for level in every_level(self):
+            if level.mailbox or any(delivery.is_ready for delivery in level.suspended.values()):
+                return True
         return not self.requests and self.is_busy
 
     def is_due(self, now: datetime) -> bool:

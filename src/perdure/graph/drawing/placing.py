@@ -305,9 +305,8 @@ def _push_together(rows: Sequence[Sequence[Spot]], root: dict[Spot, Spot], *, mi
     for column in order:
         x[column] = max((x[other] + distance for other, distance in before[column].items()), default=0)
     for column in reversed(order):
-        x[column] = max(
-            x[column], min((x[other] - distance for other, distance in after[column].items()), default=x[column])
-        )
+        limit = min((x[other] - distance for other, distance in after[column].items()), default=x[column])
+        x[column] = max(x[column], limit)
     return x
 
 
