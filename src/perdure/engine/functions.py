@@ -173,10 +173,9 @@ class FunctionShape:
         pairs = ((self.message, message), (self.context, context))
         values = {parameter.name: value for parameter, value in pairs if parameter is not None}
         every = inspect.signature(self.function).parameters.values()
-        named = {
-            each.name: values.pop(each.name) for each in every if each.name in values and each.kind is each.KEYWORD_ONLY
-        }
-        return [values[each.name] for each in every if each.name in values], named
+        taken = [each for each in every if each.name in values]
+        named = {each.name: values[each.name] for each in taken if each.kind is each.KEYWORD_ONLY}
+        return [values[each.name] for each in taken if each.name not in named], named
 
 
 def read_function(function: Any) -> FunctionShape:
@@ -237,9 +236,8 @@ class FunctionNode(Executor):
         self._shape = shape
         accepted = type(None) if shape.message_type is None else shape.message_type
         outputs = () if shape.output_type in (None, type(None)) else tuple(flatten_union(shape.output_type))
-        self.table = HandlerTable(
-            id, [Handler(id, FunctionNode.run, accepted, None, (), outputs, True, Returns.YIELDED, own_task=True)]
-        )
+        handler = Handler(id, FunctionNode.run, accepted, None, (), outputs, True, Returns.YIELDED, own_task=True)
+        self.table = HandlerTable(id, [handler])
 
     @property
     def code(self) -> Any:

@@ -241,9 +241,8 @@ def merge_state(
     for executor_id, lane in lanes:
         for key, written in lane.changes(codec).items():
             reducer = reducers.get(key)
-            joins = reducer is not None and not any(
-                value is DELETED or isinstance(value, Replaced) for value in written
-            )
+            replaces = any(value is DELETED or isinstance(value, Replaced) for value in written)
+            joins = reducer is not None and not replaces
             if key in writers and not (joins and writers[key][1]):
                 raise StateConflict(key, writers[key][0], executor_id)
             writers[key] = (executor_id, joins)
