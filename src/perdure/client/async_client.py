@@ -204,7 +204,7 @@ class Client:
         return await fetch(self._connection, thread_call(thread_id))
 
     async def delete_thread(self, thread_id: str) -> None:
-        await self._ask("DELETE", ["threads", thread_id], models.Done)
+        await self._ask("DELETE", ["threads", thread_id], dict[str, Any])
 
     async def state(self, thread_id: str) -> dict[str, Any]:
         """`context`, `execution_meta` and the shared state."""
@@ -217,7 +217,7 @@ class Client:
 
     async def clear_state(self, thread_id: str) -> None:
         """Clear the conversation and the state. The history stays."""
-        await self._ask("DELETE", ["threads", thread_id, "state"], models.Done)
+        await self._ask("DELETE", ["threads", thread_id, "state"], dict[str, Any])
 
     async def patch_state(
         self, thread_id: str, update_state: Mapping[str, Any] | None = None, *, remove_state: Iterable[str] = ()
@@ -242,7 +242,7 @@ class Client:
         return await self._ask("GET", ["threads", thread_id, "messages", message_id], models.Message, "message")
 
     async def delete_message(self, thread_id: str, message_id: str) -> None:
-        await self._ask("DELETE", ["threads", thread_id, "messages", message_id], models.Done)
+        await self._ask("DELETE", ["threads", thread_id, "messages", message_id], dict[str, Any])
 
     # ------------------------------------------------------------ time travel
 

@@ -16,7 +16,7 @@ import httpx
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from perdure.client.errors import ClientError, ConnectionLost, NotSent, UnreadableAnswer
+from perdure.client.errors import ClientError, ConnectionLost, NotSent, UnreadableAnswer, parse_error
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -275,10 +275,7 @@ class Answered(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     """By name in lower case."""
     body: bytes = b""
-
-    @property
-    def is_success(self) -> bool:
-        return 200 <= self.status < 300
+    """Of a status in `also`; that of a success is read from the stream."""
 
 
 class HttpStream:
@@ -291,16 +288,24 @@ class HttpStream:
         self._pieces: Any = None
 
     async def open(self, call: HttpCall[Any]) -> Answered:
-        """Close the answer before and send the request. The result has a body only if it is not a success.
-
-        Raises NotSent, ConnectionLost or UnreadableAnswer.
-        """
-        await self.close()
+        """Close the answer before and send the request. Raises ClientError, also if the server rejects the request."""
+        await self.aclose()
         io = self._connection.io
         self._response = response = await self._do(call, io.send(self._connection.build_request(call)))
         self._call, self._pieces = call, io.pieces(response)
-        answered = Answered(response.status_code, dict(response.headers))
-        return answered if answered.is_success else msgspec.structs.replace(answered, body=await self.read_all())
+        status, headers = response.status_code, dict(response.headers)
+        if response.is_success:
+            return Answered(status, headers)
+        body = await self.read_all()
+        if status in call.also:
+            return Answered(status, headers, body)
+        if 300 <= status < 400:
+            raise UnreadableAnswer(
+                f"{call.method} {call.path} is redirected. Use the address that answers: the client sends "
+                "credentials to no other address.",
+                status=status,
+            )
+        raise parse_error(status, headers, body)
 
     async def read(self) -> bytes:
         """The next bytes; empty at the end. Raises ConnectionLost or UnreadableAnswer."""
@@ -313,17 +318,17 @@ class HttpStream:
         pieces = []
         while piece := await self.read():
             pieces.append(piece)
-        await self.close()
+        await self.aclose()
         return b"".join(pieces)
 
     async def _do(self, call: HttpCall[Any], step: Awaitable[T]) -> T:
         try:
             return await step
         except (httpx.HTTPError, httpx.StreamError) as error:
-            await self.close()
+            await self.aclose()
             raise self._connection.failure(call, error) from error
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         response, pieces = self._response, self._pieces
         self._call = self._response = self._pieces = None
         if response is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -65,34 +67,32 @@ class Reconnects:
 
 async def fetch(connection: Connection, call: HttpCall[T]) -> T:
     """The answer of the first server that succeeds. Raises ClientError otherwise."""
-    for attempt in range(1, connection.patience.attempts + 1):
+    answered = await repeat(connection, partial(_send, connection, call), only_reads=call.method == "GET")
+    return decode_answer(call, answered)
+
+
+async def repeat(connection: Connection, send: Callable[[], Awaitable[T]], *, only_reads: bool) -> T:
+    """The result of the first attempt that succeeds. A request that was not sent can be repeated, and one that only
+    reads. Raises ClientError otherwise."""
+    attempt = 0
+    while True:
+        attempt += 1
         try:
-            answered = await _send(connection, call)
+            return await send()
         except ClientError as error:
-            # A request that was not sent can be repeated, and one that only reads.
-            may_repeat = isinstance(error, NotSent) or (call.method == "GET" and isinstance(error, TRY_AGAIN))
-            if not may_repeat or attempt == connection.patience.attempts:
-                raise
+            may_repeat = isinstance(error, NotSent) or (only_reads and isinstance(error, TRY_AGAIN))
             wait = connection.wait_after(attempt, error)
-            if wait > connection.patience.longest_wait:
+            is_last = attempt == connection.patience.attempts or wait > connection.patience.longest_wait
+            if not may_repeat or is_last:
                 raise
-        else:
-            return decode_answer(call, answered)
         connection.use_next_server()
         await connection.io.sleep(wait)
-    raise ValueError("patience.attempts must be at least 1.")
 
 
 async def _send(connection: Connection, call: HttpCall[Any]) -> Answered:
-    stream = HttpStream(connection)
-    try:
+    async with aclosing(HttpStream(connection)) as stream:
         answered = await stream.open(call)
-        error = find_error(call, answered)
-        if error is not None:
-            raise error
-        return msgspec.structs.replace(answered, body=await stream.read_all()) if answered.is_success else answered
-    finally:
-        await stream.close()
+        return msgspec.structs.replace(answered, body=answered.body or await stream.read_all())
 
 
 async def fetch_patiently(connection: Connection, call: HttpCall[T]) -> T:
@@ -135,19 +135,6 @@ async def start_run(connection: Connection, call: HttpCall[T], thread_id: str, r
     ) from error
 
 
-def find_error(call: HttpCall[Any], answered: Answered) -> ClientError | None:
-    """None for a success."""
-    if answered.is_success or answered.status in call.also:
-        return None
-    if 300 <= answered.status < 400:
-        return UnreadableAnswer(
-            f"{call.method} {call.path} is redirected. Use the address that answers: the client sends "
-            "credentials to no other address.",
-            status=answered.status,
-        )
-    return parse_error(answered.status, answered.headers, answered.body)
-
-
 def decode_answer(call: HttpCall[T], answered: Answered) -> T:
     """Raises UnreadableAnswer."""
     try:
@@ -174,15 +161,10 @@ def decode_answer(call: HttpCall[T], answered: Answered) -> T:
 
 async def download(connection: Connection, call: HttpCall[None], write: Callable[[bytes], object]) -> None:
     """Write a file piece by piece. Raises ClientError."""
-    stream = HttpStream(connection)
-    try:
-        error = find_error(call, await stream.open(call))
-        if error is not None:
-            raise error
+    async with aclosing(HttpStream(connection)) as stream:
+        await stream.open(call)
         while piece := await stream.read():
             await connection.io.call(write, piece)
-    finally:
-        await stream.close()
 
 
 # ---------------------------------------------------------------- requests of more than one method

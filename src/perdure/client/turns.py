@@ -13,7 +13,7 @@ from msgspec import UNSET
 from perdure.client.connection import STREAM_SECONDS, Connection, HttpCall, build_path, omit_none
 from perdure.client.errors import ConnectionLost, NotFound, NotSent, RunFailed, RunInterrupted, UnreadableAnswer
 from perdure.client.event_stream import EventStream
-from perdure.client.fetch import TRY_AGAIN, events_call, fetch_patiently, run_call, state_call, thread_call
+from perdure.client.fetch import TRY_AGAIN, events_call, fetch_patiently, repeat, run_call, state_call, thread_call
 from perdure.client.models import AT_REST, Chunk
 from perdure.names import check_options, new_run_id, new_thread_id
 
@@ -87,13 +87,6 @@ def decode_chunk(seq: int | None, data: Mapping[str, Any]) -> Chunk:
         raise UnreadableAnswer(f"A chunk of the stream cannot be read: {error}") from error
 
 
-def stream_notice(thread_id: str, run_id: str | None, data: Mapping[str, Any]) -> Chunk:
-    """A chunk about the stream itself."""
-    return Chunk(
-        event="updates", data=dict(data), thread_id=thread_id, run_id=run_id, metadata={}, timestamp=time.time()
-    )
-
-
 MAX_RUN_LOOKUPS = 3
 """Lookups of a run that the server may be about to start."""
 
@@ -124,7 +117,7 @@ class StreamedTurn:
 
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
         is_complete = False
-        async with self._stream:
+        async with aclosing(self._stream):
             try:
                 await self._begin()
                 while not is_complete:
@@ -158,20 +151,10 @@ class StreamedTurn:
     async def _begin(self) -> None:
         """Sends the turn once. Only a request that was not sent is repeated."""
         # A queued turn starts when its thread is free, however long that takes.
-        connection, body = self._connection, self._turn.body
+        body = self._turn.body
         seconds = None if body["config"]["on_busy"] == "enqueue" else STREAM_SECONDS
         call = HttpCall[None]("POST", build_path("graph", "stream"), None, body=body, seconds=seconds)
-        for attempt in range(1, connection.patience.attempts + 1):
-            try:
-                await self._stream.open(call)
-            except NotSent as error:
-                if attempt == connection.patience.attempts:
-                    raise
-                wait = connection.wait_after(attempt, error)
-                connection.use_next_server()
-                await connection.io.sleep(wait)
-            else:
-                return
+        await repeat(self._connection, lambda: self._stream.open(call), only_reads=False)
 
     async def _next_chunk(self) -> Chunk:
         """Raises ConnectionLost, also if the server stops before the run ends."""
@@ -226,7 +209,7 @@ class StreamedTurn:
         while self._state is None:
             try:
                 await self._stream.open(events_call(self._thread_id, self._cursor, chunks=True))
-                yield stream_notice(self._thread_id, self._run_id, {"status": "reconnected", "cursor": self._seq})
+                yield self._chunk("updates", data={"status": "reconnected", "cursor": self._seq})
                 begun, repeated = self._seq, self._chunk_count
                 while self._state is None:
                     entry = await self._stream.next()
@@ -283,13 +266,16 @@ class StreamedTurn:
         chunks = []
         if self._turn.body["response_granularity"] == "full":
             state = await fetch_patiently(self._connection, state_call(self._thread_id))
-            chunks.append(
-                Chunk(event="state", state=state, thread_id=self._thread_id, run_id=self._run_id, metadata={})
-            )
+            chunks.append(self._chunk("state", state=state))
         pending: list[str] = []
         if self._state == "IDLE_WITH_PENDING_REQUESTS":
             run = await fetch_patiently(self._connection, run_call(self._thread_id, self._run_id))
             pending = [content.request_id for content in run.requests]
         about = {"thread_id": self._thread_id, "run_id": self._run_id, "state": self._state}
         done = {**about, "pending_requests": pending, "status": "done", "cursor": self._seq}
-        return [*chunks, stream_notice(self._thread_id, self._run_id, done)]
+        return [*chunks, self._chunk("updates", data=done)]
+
+    def _chunk(self, event: str, **content: Any) -> Chunk:
+        """A chunk of the client itself."""
+        about: dict[str, Any] = {"thread_id": self._thread_id, "run_id": self._run_id, "timestamp": time.time()}
+        return Chunk(event=event, metadata={}, **about, **content)
