@@ -14,7 +14,7 @@ from perdure.checkpoints.any_storage import CheckpointStorage
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
 from perdure.log import get_logger
-from perdure.server.auth.principal import AllScopes, Authenticator, Authorizer, RoleScopes, check_scopes
+from perdure.server.auth.principal import EVERYTHING, Authenticator, Authorizer, RoleScopes, check_scopes
 from perdure.server.config.reading import is_store_url, refuse_mistakes
 from perdure.server.config.schema import NotServable, ServerConfig, invalid
 from perdure.server.rate_limit import MemoryLimiter, RateLimiter, ValkeyLimiter, ping_of
@@ -166,7 +166,7 @@ def make_authorizer(config: ServerConfig, import_object: Callable[[str], Any]) -
     check_scopes(settings.default_scopes, "authorization.default_scopes")
     refuse_mistakes(config, "authorization")
     if settings.backend in ("ownership", "allow_all"):
-        return AllScopes(isolates_owners=settings.backend == "ownership")
+        return RoleScopes({}, (EVERYTHING,), isolates_owners=settings.backend == "ownership")
     isolates = settings.isolation == "owner"
     if settings.backend == "rbac":
         return RoleScopes(settings.roles, settings.default_scopes, isolates_owners=isolates)

@@ -121,18 +121,9 @@ def is_narrowed(principal: Principal, scope: str) -> bool:
     return principal.scopes is not None and not covers(principal.scopes, scope)
 
 
-class AllScopes:
-    """Grants all scopes that the key or token does not exclude."""
-
-    def __init__(self, *, isolates_owners: bool) -> None:
-        self.isolates_owners = isolates_owners
-
-    async def may(self, principal: Principal, scope: str, thread_id: str | None) -> bool:
-        return scope == PUBLIC or principal.scopes is None or covers(principal.scopes, scope)
-
-
 class RoleScopes:
-    """Grants the scopes of a user's roles. Users without a configured role get the default scopes."""
+    """Grants the scopes of a user's roles that the key or token does not exclude. Users without a configured role get
+    the default scopes."""
 
     def __init__(
         self, roles: Mapping[str, tuple[str, ...]], default: tuple[str, ...], *, isolates_owners: bool
