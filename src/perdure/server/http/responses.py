@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -133,21 +134,15 @@ def answer_perdure(request: OwnRequest, error: PerdureError) -> Response[bytes]:
 
 def answer_unknown(request: OwnRequest, error: Exception) -> Response[bytes]:
     visit = request.visit
-    if isinstance(error, UnicodeDecodeError | RecursionError) and _is_of_body(error):
+    [*_, (frame, _)] = traceback.walk_tb(error.__traceback__)
+    # Litestar itself converts only some errors of decoding a body.
+    if isinstance(error, UnicodeDecodeError | RecursionError) and "msgspec_hooks" in frame.f_code.co_filename:
         return answer_problem(request, HttpProblem(400, "bad_request", "The body is not valid JSON.", field="body"))
     logger.error("request %s failed", visit.request_id, exc_info=error)
     message = f"Internal error. The server log has the details under request id {visit.request_id}."
     if not visit.service.hides_errors:
         message = f"{message} ({type(error).__name__})"
     return answer_problem(request, HttpProblem(500, "internal_error", message))
-
-
-def _is_of_body(error: BaseException) -> bool:
-    """Whether Litestar raised it while decoding a body: it converts only some decoding errors itself."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and "msgspec_hooks" in trace.tb_frame.f_code.co_filename
 
 
 def answer_http(request: OwnRequest, error: HTTPException) -> Response[bytes]:

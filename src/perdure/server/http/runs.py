@@ -51,13 +51,13 @@ class AnswerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def create_run(
     thread_id: FromPath[str], data: JSONBody[RunBody], request: OwnRequest, wait: Wait = None
 ) -> Response[Reply]:
-    served = await start_run(request.threads, thread_id, data)
-    return await reply_when_ended(request, served, wait)
+    return await start_and_reply(request, thread_id, data, wait)
 
 
-async def reply_when_ended(request: OwnRequest, served: ServedRun, wait: float | None) -> Response[Reply]:
+async def start_and_reply(request: OwnRequest, thread_id: str, body: RunBody, wait: float | None) -> Response[Reply]:
     """200 with the result if the run ended within `wait`; otherwise 202 with its state."""
     threads = request.threads
+    served = await start_run(threads, thread_id, body)
     has_ended = bool(wait) and await served.wait_ended(wait)
     if has_ended and isinstance(served.error, RunInterrupted):
         raise failure_of(threads, served)
@@ -247,8 +247,7 @@ async def answer(
     wait: Wait = None,
 ) -> Response[Reply]:
     body = RunBody(responses={request_id: data.value}, on_busy="enqueue", run_id=data.run_id)
-    served = await start_run(request.threads, thread_id, body)
-    return await reply_when_ended(request, served, wait)
+    return await start_and_reply(request, thread_id, body, wait)
 
 
 ROUTES = [create_run, get_run, cancel_run, events, list_requests, answer]

@@ -150,19 +150,14 @@ def request_to_json(event: WorkflowEvent, space: Space) -> dict[str, Any]:
 
 
 def thread_to_json(info: ThreadInfo, space: Space, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A thread: the fields of AgentFlow first, then its status."""
+    """A thread: its status, with the fields of AgentFlow."""
     about = about or {}
     return {
+        **msgspec.structs.asdict(info),
         "thread_id": space.public_id(info.thread_id),
         "thread_name": about.get("name"),
         "user_id": space.user_id,
         "metadata": to_json(about.get("metadata")),
-        "updated_at": info.updated_at,
-        "run_id": info.run_id,
-        "workflow_name": info.workflow_name,
-        "status": info.status,
-        "checkpoint_id": info.checkpoint_id,
-        "number": info.number,
         "due_at": None if info.due_at is None else info.due_at.isoformat(),
     }
 

@@ -140,7 +140,10 @@ class Runs:
         `stream`: agents stream their updates. `afterwards` is awaited after a successful end, before waiters resume.
         Raises InvalidRun, and HttpProblem if the server is stopping or full, or if the run id exists.
         """
-        self._refuse_if_full()
+        self._refuse_if_stopping()
+        if self._slots.locked() and self.waiting_count >= self._limits.max_waiting:
+            message = f"{self.active} runs are active and {self.waiting_count} wait. Nothing was started; try again."
+            raise HttpProblem(429, "too_many_runs", message, headers={"Retry-After": "1"})
         key = stored_id, str(options.get("run_id"))
         if key in self._active or key in self._ended:
             raise run_exists(key[1])
@@ -172,13 +175,6 @@ class Runs:
         finally:
             self._streams -= 1
             self._metrics.stream_closed()
-
-    def _refuse_if_full(self) -> None:
-        """Raises HttpProblem if the server is stopping or full."""
-        self._refuse_if_stopping()
-        if self._slots.locked() and self.waiting_count >= self._limits.max_waiting:
-            message = f"{self.active} runs are active and {self.waiting_count} wait. Nothing was started; try again."
-            raise HttpProblem(429, "too_many_runs", message, headers={"Retry-After": "1"})
 
     async def _execute(
         self, served: ServedRun, stream: bool, afterwards: Callable[[WorkflowRunResult], Awaitable[None]] | None
