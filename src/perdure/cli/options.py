@@ -52,6 +52,12 @@ sessions_option = click.option(
     "--sessions", metavar="FOLDER", help="Where agents' conversations are stored, if the workflow has any."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
+
+
+def output_and_store_options(command: Decorated) -> Decorated:
+    return json_option(store_option(command))
+
+
 yes_option = click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 takeover_option = click.option(
     "--takeover", is_flag=True, help="Take the thread over from its owner, such as a process that hangs."
@@ -168,8 +174,7 @@ def work_in(
 def store_command(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """A command that works in one existing store: that of `--store`, or of an argument `url`."""
 
-    @json_option
-    @store_option
+    @output_and_store_options
     @functools.wraps(command)
     def run(store: str | None, url: str | None = None, **arguments: Any) -> None:
         work_in(url or store, lambda storage: command(storage, **arguments))

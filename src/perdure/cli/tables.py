@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
+import msgspec
 
 from perdure.cli.values import make_printable
 from perdure.events import WorkflowRunState
@@ -149,17 +150,8 @@ def thread_status(thread: ThreadInfo) -> str:
 
 
 def thread_tree(thread: ThreadInfo) -> dict[str, Any]:
-    return {
-        "thread_id": thread.thread_id,
-        "workflow_name": thread.workflow_name,
-        "standing": thread_status(thread),
-        "status": thread.status,
-        "number": thread.number,
-        "updated_at": thread.updated_at,
-        "due_at": iso_time(thread.due_at),
-        "checkpoint_id": thread.checkpoint_id,
-        "run_id": thread.run_id,
-    }
+    fields = msgspec.structs.asdict(thread)
+    return {**fields, "standing": thread_status(thread), "due_at": iso_time(thread.due_at)}
 
 
 # ---------------------------------------------------------------- amounts

@@ -28,9 +28,8 @@ from perdure.cli.options import (
     find_checkpoint,
     find_checkpoint_of,
     find_thread,
-    json_option,
+    output_and_store_options,
     store_command,
-    store_option,
     takeover_option,
     thread_argument,
     work_in,
@@ -227,8 +226,7 @@ def _parse_change(text_pair: str) -> tuple[str, Any]:
 @checkpoint_argument("checkpoint")
 @takeover_option
 @yes_option
-@json_option
-@store_option
+@output_and_store_options
 def rewind(thread_id: str, checkpoint: str, takeover: bool, yes: bool, as_json: bool, store: str | None) -> None:
     """Rewind THREAD to CHECKPOINT, one of its own. Nothing runs.
 

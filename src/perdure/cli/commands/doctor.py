@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from perdure.cli.checks import Finding, check_files, check_postgres, check_sqlite, check_valkey, fail, ok, warn
-from perdure.cli.options import DEFAULT_SCHEMA, REDIS_VARIABLE, find_store, json_option, open_named_store, store_option
+from perdure.cli.options import DEFAULT_SCHEMA, REDIS_VARIABLE, find_store, open_named_store, output_and_store_options
 from perdure.cli.tables import format_age, print_folded, print_json, print_table
 from perdure.errors import PerdureError
 from perdure.errors.wording import format_count, format_size
@@ -39,8 +39,7 @@ HEADERS = ("TABLE", "ROWS", "DEAD", "SIZE", "INDEXES", "HOT", "VACUUMED")
     envvar=REDIS_VARIABLE,
     help=f"The Valkey or Redis beside a PostgreSQL. Otherwise ${REDIS_VARIABLE}.",
 )
-@json_option
-@store_option
+@output_and_store_options
 @click.pass_context
 def doctor(
     context: click.Context, url: str | None, config: str | None, redis_url: str | None, as_json: bool, store: str | None

@@ -21,9 +21,8 @@ from perdure.cli.options import (
     complete_threads,
     find_store,
     find_thread,
-    json_option,
+    output_and_store_options,
     sessions_option,
-    store_option,
     takeover_option,
     thread_argument,
 )
@@ -58,8 +57,7 @@ Start = Callable[[], Awaitable[ResponseStream[Any, Any]]]
     help="When to save: before the next superstep starts, while it runs, or only at the end.",
 )
 @sessions_option
-@json_option
-@store_option
+@output_and_store_options
 def run(
     app: str,
     text: str | None,
@@ -124,8 +122,7 @@ def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json
 @click.option("--thread", "named", metavar="ID", shell_complete=complete_threads, help="THREAD, as `run` names it.")
 @takeover_option
 @sessions_option
-@json_option
-@store_option
+@output_and_store_options
 def resume(
     app: str,
     thread_id: str | None,
@@ -160,8 +157,7 @@ def resume(
 @click.option("--app", help="The workflow of the thread, as for `perdure run`: it continues with the answer.")
 @click.option("--by", metavar="NAME", help="Who answers; stored with the answer.")
 @sessions_option
-@json_option
-@store_option
+@output_and_store_options
 def answer(
     thread_id: str,
     request_id: str,

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import click
+import msgspec
 
 from perdure.checkpoints.any_storage import read_events
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.history.branches import Branch, Branches, build_branches
+from perdure.checkpoints.history.branches import Branches, build_branches
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.contents import (
     checkpoint_tree,
@@ -118,13 +119,9 @@ async def _questions(storage: StoreCheckpointStorage, thread_id: str) -> tuple[d
 def request_tree(request: PendingRequest, event: WorkflowEvent | None, problem: str | None = None) -> dict[str, Any]:
     """A pending request with its question, as far as that can be read."""
     return {
-        "thread_id": request.thread_id,
-        "request_id": request.request_id,
-        "workflow_name": request.workflow_name,
-        "executor_id": request.executor_id,
+        **msgspec.structs.asdict(request),
         "asked_at": iso_time(request.asked_at),
         "deadline": iso_time(request.deadline),
-        "assignee": request.assignee,
         **({"expects": None, "question": None} if event is None else expectation_tree(event)),
         **({} if problem is None else {"problem": problem}),
     }
@@ -220,19 +217,13 @@ def _tree(picture: ThreadView) -> dict[str, Any]:
     return {
         **thread_tree(picture.thread),
         "checkpoints": [checkpoint_tree(item) for item in picture.checkpoints],
-        "branches": [_branch_tree(item) for item in picture.branches or ()],
+        "branches": [
+            {**branch, "checkpoints": [item["checkpoint_id"] for item in branch["checkpoints"]]}
+            for branch in (picture.branches.to_dict()["branches"] if picture.branches else ())
+        ],
         "requests": [request_tree(*item) for item in picture.questions],
         **{name: questions[name] for name in nothing},
         "events": [_event_tree(item) for item in picture.events],
-    }
-
-
-def _branch_tree(branch: Branch) -> dict[str, Any]:
-    return {
-        "leads_to_head": branch.leads_to_head,
-        "leaves": None if branch.leaves is None else branch.leaves.checkpoint_id,
-        "forked_from": branch.forked_from,
-        "checkpoints": [item.checkpoint_id for item in branch.checkpoints],
     }
 
 

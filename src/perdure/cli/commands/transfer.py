@@ -18,9 +18,9 @@ from perdure.cli.options import (
     find_store,
     find_thread,
     json_option,
+    output_and_store_options,
     source_store,
     store_command,
-    store_option,
     thread_argument,
     work_in,
 )
@@ -63,8 +63,7 @@ async def export(storage: StoreCheckpointStorage, thread_id: str, file: Path, ov
 @click.command("import", short_help="Read a thread from a file.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--thread", "thread_id", metavar="ID", help="The id of the thread here, if not the exported id.")
-@json_option
-@store_option
+@output_and_store_options
 def import_(file: Path, thread_id: str | None, as_json: bool, store: str | None) -> None:
     """Add the thread in FILE to the store, completely or not at all. The next run continues at its head.
 

@@ -17,10 +17,9 @@ from perdure.cli.options import (
     complete_threads,
     confirm,
     find_thread,
-    json_option,
     load_keys,
+    output_and_store_options,
     store_command,
-    store_option,
     work_in,
     yes_option,
 )
@@ -50,8 +49,7 @@ STATES = {
 @click.option("--threads", "whole_threads", is_flag=True, help="Whole threads whose last commit is older than AGE.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @yes_option
-@json_option
-@store_option
+@output_and_store_options
 def prune(
     keep: int | None,
     older_than: timedelta | None,
@@ -184,8 +182,7 @@ async def verify(storage: StoreCheckpointStorage, thread_id: str | None, as_json
 @click.command(short_help="Re-encrypt a store with its new key.")
 @click.argument("url", metavar="[STORE_URL]", required=False)
 @click.option("--dry-run", is_flag=True, help="Only count the payloads of each key.")
-@json_option
-@store_option
+@output_and_store_options
 @click.pass_context
 def rekey(context: click.Context, url: str | None, dry_run: bool, as_json: bool, store: str | None) -> None:
     """Encrypt every payload of an encrypted store with the current key: the first in $PERDURE_KEYS.

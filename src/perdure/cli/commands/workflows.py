@@ -18,10 +18,9 @@ from perdure.cli.options import (
     StoreLocation,
     complete_definitions,
     confirm,
-    json_option,
+    output_and_store_options,
     sessions_option,
     store_command,
-    store_option,
     work_in,
     yes_option,
 )
@@ -101,8 +100,7 @@ async def show(storage: StoreCheckpointStorage, name: str, version: str | None, 
 @workflows.command("save", short_help="Store a definition.")
 @click.argument("app")
 @sessions_option
-@json_option
-@store_option
+@output_and_store_options
 def save(app: str, sessions: str | None, as_json: bool, store: str | None) -> None:
     """Store the definition of APP, a document or a workflow of agents in a module, under its name.
 
@@ -136,8 +134,7 @@ def save(app: str, sessions: str | None, as_json: bool, store: str | None) -> No
 @workflows.command("delete", short_help="Delete a definition.")
 @name_argument
 @yes_option
-@json_option
-@store_option
+@output_and_store_options
 def delete(name: str, yes: bool, as_json: bool, store: str | None) -> None:
     """Delete the definition NAME with all its versions. Its executions stay."""
 
