@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -168,8 +167,6 @@ class Recovery:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._task: asyncio.Task[None] | None = None
-        self._is_away = False
-        """Whether the storage was away at the last look: the begin and the end of an outage are logged."""
         self._stuck: dict[str, int] = {}
         """Threads that could not be resumed, with their checkpoint number."""
         self._unknown: set[str] = set()
@@ -186,26 +183,24 @@ class Recovery:
 
     async def _watch(self) -> None:
         storage = self._service.storage
-        has_not_resumed_interrupted = True
-        for look in itertools.count(1):
+        looks, is_away = 0, False  # only the begin and the end of an outage of the storage are logged
+        while True:
             try:
-                if has_not_resumed_interrupted or look % LOOKS_BETWEEN == 0:
+                if looks % LOOKS_BETWEEN == 0:
                     await self._resume_interrupted()
-                    has_not_resumed_interrupted = False
-                if look % LOOKS_BETWEEN == 0:
                     await self._interrupt_lost_runs()
                 async with storage.access("list due threads"):
                     due = await storage.store.due(datetime.now(UTC), MAX_BATCH)
                 for info in due:
                     self._resume(info)
             except Exception as error:  # noqa: BLE001  # any error of a driver: the next look retries
-                if not self._is_away:
+                if not is_away:
                     logger.warning("looking for threads to resume failed: %s", _reason_of(error))
-                self._is_away = True
+                is_away = True
             else:
-                if self._is_away:
+                if is_away:
                     logger.info("the storage is reachable again")
-                self._is_away = False
+                looks, is_away = looks + 1, False
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _resume_interrupted(self) -> None:

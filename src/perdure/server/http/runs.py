@@ -69,7 +69,7 @@ async def get_run(thread_id: FromPath[str], run_id: FromPath[str], request: OwnR
     threads = request.threads
     check_id("run_id", run_id)
     served = _own(threads, thread_id, run_id)
-    if served is not None and served.state == "IN_PROGRESS" and served.has_begun:
+    if served is not None and served.state == "IN_PROGRESS" and served.run.has_begun:
         info = await threads.find(thread_id)
         was_ended = info.run_id is None and info.status == "CANCELLED"
         if was_ended or info.run_id not in (None, run_id):  # another instance took over the thread
@@ -92,7 +92,7 @@ async def cancel_run(thread_id: FromPath[str], run_id: FromPath[str], request: O
     threads = request.threads
     check_id("run_id", run_id)
     served = _own(threads, thread_id, run_id)
-    if served is not None and not served.has_begun:
+    if served is not None and not served.run.has_begun:
         served.task.cancel()  # queued: nothing is stored yet
         return reply(request, {"run_id": run_id, "was_running": True})
     info, workflow = await threads.workflow(thread_id)
@@ -107,7 +107,7 @@ async def cancel_run(thread_id: FromPath[str], run_id: FromPath[str], request: O
 
 async def run_to_json(threads: Threads, served: ServedRun) -> dict[str, Any]:
     """A run of this process as JSON. The result of a failed run is read from its log."""
-    if served.error is not None and served.has_begun:
+    if served.error is not None and served.run.has_begun:
         return await run_to_json_from_log(threads, threads.space.public_id(served.thread_id), served.run_id)
     space, result = threads.space, served.result
     body = _empty_run(served.run_id, space.public_id(served.thread_id), served.workflow.name, served.state)
@@ -201,12 +201,11 @@ async def events(
         await follower.read_log()  # an expired cursor becomes a 410 response
         count_before = partial(count_output_messages, threads.storage, declared, info.thread_id)
         events = follower.batches(hub.HEARTBEAT_SECONDS, live=live)
+        ends = follower, service.stopping, stack.pop_all()
         if chunks:
             parts = hub.log_chunks(thread_id, events, count_before)
-            return Stream(
-                hub.stream_frames(parts, hub.to_frames, follower, service.stopping, stack.pop_all()), **STREAM
-            )
-        return Stream(hub.stream_frames(events, hub.join_frames, follower, service.stopping, stack.pop_all()), **STREAM)
+            return Stream(hub.stream_frames(parts, hub.to_frames, *ends), **STREAM)
+        return Stream(hub.stream_frames(events, lambda batch: b"".join([e.frame for e in batch]), *ends), **STREAM)
 
 
 def _last_event_id(text: str | None) -> int | None:

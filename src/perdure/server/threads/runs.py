@@ -59,14 +59,9 @@ class ServedRun:
     error: BaseException | None = None
 
     @property
-    def has_begun(self) -> bool:
-        """Whether its input is stored."""
-        return self.run.has_begun
-
-    @property
     def is_refused(self) -> bool:
         """Whether it ended before anything was written."""
-        return self.error is not None and not self.has_begun
+        return self.error is not None and not self.run.has_begun
 
     @property
     def state(self) -> str:
@@ -123,7 +118,7 @@ class Runs:
     @property
     def under_way(self) -> list[ServedRun]:
         """Runs that have begun and not ended."""
-        return [run for run in self._active.values() if run.has_begun]
+        return [run for run in self._active.values() if run.run.has_begun]
 
     def start(
         self,
