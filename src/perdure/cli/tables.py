@@ -102,6 +102,24 @@ def print_json(tree: Any) -> None:
     click.echo(json.dumps(tree, indent=2))
 
 
+def print_result(tree: Any, sentence: str, *, as_json: bool) -> None:
+    """The result of a command: for machines as JSON, for people as a sentence."""
+    if as_json:
+        print_json(tree)
+    else:
+        print_folded(make_printable(sentence))
+
+
+def print_list(trees: list[Any], headers: Sequence[str], rows: Rows, *, as_json: bool, nothing: str) -> None:
+    """Items for machines as JSON, for people as a table. `nothing`: the sentence where no item exists."""
+    if as_json:
+        print_json(trees)
+    elif not trees:
+        click.echo(nothing)
+    else:
+        print_table(headers, rows)
+
+
 # ---------------------------------------------------------------- times
 
 

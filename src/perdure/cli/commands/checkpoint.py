@@ -35,7 +35,7 @@ from perdure.cli.options import (
     work_in,
     yes_option,
 )
-from perdure.cli.tables import format_time, print_folded, print_json
+from perdure.cli.tables import format_time, print_folded, print_json, print_result
 from perdure.cli.values import make_printable, shorten, to_full_lines, to_tree, tree_to_line
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import InvalidRun, ThreadBusy, UnreadableValue, did_you_mean
@@ -193,15 +193,16 @@ async def fork(
         forked = await storage.fork(source, thread_id=thread_id, update_state=update, remove_state=removed)
     except InvalidRun as error:
         raise Mistake(str(error).replace("remove_state", "--remove").replace("update_state", "--set")) from error
-    if as_json:
-        print_json(checkpoint_tree(forked))
-        return
-    print_folded(
-        f"Thread {make_printable(forked.thread_id)} begins with checkpoint {make_printable(source.checkpoint_id)}, "
-        f"commit {source.number} of {make_printable(source.thread_id)}."
-    )
+    begins = f"Thread {forked.thread_id} begins with checkpoint {source.checkpoint_id}"
     store = click.get_current_context().params["store"]
-    click.echo(f"Continue with: {StoreLocation('APP', forked.thread_id, store).resume()}")
+    _print_head(forked, f"{begins}, commit {source.number} of {source.thread_id}.", store, as_json=as_json)
+
+
+def _print_head(head: CheckpointInfo, sentence: str, store: str | None, *, as_json: bool) -> None:
+    """The new head of a thread, and how to continue."""
+    print_result(checkpoint_tree(head), sentence, as_json=as_json)
+    if not as_json:
+        click.echo(f"Continue with: {StoreLocation('APP', head.thread_id, store).resume()}")
 
 
 def _parse_change(text_pair: str) -> tuple[str, Any]:
@@ -253,14 +254,8 @@ def rewind(thread_id: str, checkpoint: str, takeover: bool, yes: bool, as_json: 
         yes=yes,
     )
     head = work_in(store, work)
-    if as_json:
-        print_json(checkpoint_tree(head))
-        return
-    print_folded(
-        f"Commit {head.number} rewinds thread {make_printable(thread_id)} to commit {target.number}. The commits in "
-        "between are now a branch."
-    )
-    click.echo(f"Continue with: {StoreLocation('APP', thread_id, store).resume()}")
+    rewinds = f"Commit {head.number} rewinds thread {thread_id} to commit {target.number}."
+    _print_head(head, f"{rewinds} The commits in between are now a branch.", store, as_json=as_json)
 
 
 def _busy(thread_id: str, run_id: str | None) -> Mistake:
@@ -289,10 +284,6 @@ async def unpin(storage: StoreCheckpointStorage, checkpoint: str, as_json: bool)
 async def _set_pin(storage: StoreCheckpointStorage, checkpoint: str, *, as_json: bool, is_pinned: bool) -> None:
     info = await find_checkpoint(storage, checkpoint)
     await (storage.pin(info) if is_pinned else storage.unpin(info))
-    if as_json:
-        print_json({**checkpoint_tree(info), "is_pinned": is_pinned})
-        return
     note = "pinned: pruning keeps it" if is_pinned else "no longer pinned: pruning may remove it"
-    print_folded(
-        f"{make_printable(info.checkpoint_id)} (commit {info.number} of {make_printable(info.thread_id)}) is {note}."
-    )
+    sentence = f"{info.checkpoint_id} (commit {info.number} of {info.thread_id}) is {note}."
+    print_result({**checkpoint_tree(info), "is_pinned": is_pinned}, sentence, as_json=as_json)

@@ -27,7 +27,16 @@ from perdure.cli.contents import (
 )
 from perdure.cli.errors import explain
 from perdure.cli.options import find_thread, store_command, thread_argument
-from perdure.cli.tables import format_age, format_time, iso_time, print_json, print_table, thread_status, thread_tree
+from perdure.cli.tables import (
+    format_age,
+    format_time,
+    iso_time,
+    print_json,
+    print_list,
+    print_table,
+    thread_status,
+    thread_tree,
+)
 from perdure.cli.values import make_printable, shorten, to_line, to_tree
 from perdure.errors import PerdureError
 from perdure.events import WorkflowEvent
@@ -43,16 +52,11 @@ HEADERS = ("THREAD", "WORKFLOW", "STANDING", "MOVED", "DUE")
 async def threads(storage: StoreCheckpointStorage, workflow: str | None, limit: int, as_json: bool) -> None:
     """List threads, the last one changed at the end."""
     listed = await storage.list_threads(workflow_name=workflow, limit=limit)
-    if as_json:
-        print_json([thread_tree(thread) for thread in listed])
-    elif not listed:
-        click.echo("No threads.")
-    else:
-        rows = [
-            (row.thread_id, row.workflow_name, thread_status(row), format_age(row.updated_at), format_age(row.due_at))
-            for row in listed
-        ]
-        print_table(HEADERS, rows)
+    rows = [
+        (row.thread_id, row.workflow_name, thread_status(row), format_age(row.updated_at), format_age(row.due_at))
+        for row in listed
+    ]
+    print_list([thread_tree(row) for row in listed], HEADERS, rows, as_json=as_json, nothing="No threads.")
 
 
 # ---------------------------------------------------------------- graph
@@ -99,12 +103,8 @@ async def requests(storage: StoreCheckpointStorage, workflow: str | None, limit:
     infos = await storage.pending_requests(workflow_name=workflow, limit=limit)
     heads = {item: await _questions(storage, item) for item in dict.fromkeys(item.thread_id for item in infos)}
     pending = [(item, heads[item.thread_id][0].get(item.request_id), heads[item.thread_id][1]) for item in infos]
-    if as_json:
-        print_json([request_tree(*item) for item in pending])
-    elif not pending:
-        click.echo("No pending requests.")
-    else:
-        print_table(REQUEST_HEADERS, [_row(*item) for item in pending])
+    trees, rows = [request_tree(*item) for item in pending], [_row(*item) for item in pending]
+    print_list(trees, REQUEST_HEADERS, rows, as_json=as_json, nothing="No pending requests.")
 
 
 async def _questions(storage: StoreCheckpointStorage, thread_id: str) -> tuple[dict[str, WorkflowEvent], str | None]:

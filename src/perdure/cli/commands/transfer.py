@@ -24,8 +24,7 @@ from perdure.cli.options import (
     thread_argument,
     work_in,
 )
-from perdure.cli.tables import print_folded, print_json, print_table, progress_bar, thread_status, thread_tree
-from perdure.cli.values import make_printable
+from perdure.cli.tables import print_json, print_result, print_table, progress_bar, thread_status, thread_tree
 from perdure.errors.wording import format_count, format_size
 
 if TYPE_CHECKING:
@@ -49,12 +48,9 @@ async def export(storage: StoreCheckpointStorage, thread_id: str, file: Path, ov
         raise Mistake(
             f"File {str(file)!r} exists already and was not overwritten. Name another, or add --overwrite."
         ) from error
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-        return
     counts = f"{format_count(report.commits, 'commit')}, {format_count(report.checkpoints, 'checkpoint')}"
-    held = f"{counts}, {format_size(report.size_bytes)}"
-    print_folded(f"Thread {make_printable(report.thread_id)} is in {make_printable(report.path)}: {held}.")
+    sentence = f"Thread {report.thread_id} is in {report.path}: {counts}, {format_size(report.size_bytes)}."
+    print_result(msgspec.to_builtins(report), sentence, as_json=as_json)
 
 
 # ---------------------------------------------------------------- import
@@ -72,13 +68,9 @@ def import_(file: Path, thread_id: str | None, as_json: bool, store: str | None)
     if thread_id == "":
         raise click.UsageError("--thread: an id has at least one character.")
     thread = work_in(store, lambda storage: storage.import_thread(file, thread_id=thread_id), may_be_new=True)
-    if as_json:
-        print_json(thread_tree(thread))
-        return
-    print_folded(
-        f"Imported thread {make_printable(thread.thread_id)} of workflow {make_printable(thread.workflow_name)}: "
-        f"commit {thread.number}, {thread_status(thread)}."
-    )
+    what = f"Imported thread {thread.thread_id} of workflow {thread.workflow_name}"
+    sentence = f"{what}: commit {thread.number}, {thread_status(thread)}."
+    print_result(thread_tree(thread), sentence, as_json=as_json)
 
 
 # ---------------------------------------------------------------- transfer

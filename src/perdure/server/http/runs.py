@@ -183,15 +183,14 @@ async def events(
     chunks: Annotated[bool, QueryParameter(name="chunks", description="As the chunks of /v1/graph/stream.")] = False,
 ) -> Stream:
     threads = request.threads
-    info = await threads.find(thread_id)
+    info, workflow = await threads.find_workflow(thread_id)
     last_event_id = _last_event_id(request.headers.get("last-event-id"))
     # A reconnecting browser sends both: `after` in its URL and Last-Event-ID.
     cursor = max((number for number in (after, last_event_id) if number is not None), default=None)
     if cursor is not None and cursor > await threads.storage.last_seq(info.thread_id):
         sentence = f"Thread {thread_id!r} has no event {cursor}: it may have been deleted and recreated."
         raise HttpProblem(410, "cursor_expired", f"{sentence} Read it without a cursor.", field="after")
-    served = request.visit.service.registry.by_workflow_name(info.workflow_name)
-    declared = None if served is None else served.workflow.declared_types
+    declared = None if workflow is None else workflow.declared_types
     service = request.visit.service
     async with AsyncExitStack() as stack:
         stack.enter_context(service.runs.stream_slot())
