@@ -32,7 +32,9 @@ def print_table(headers: Sequence[str], rows: Rows) -> None:
     """
     cleaned = [[" ".join(make_printable(cell).split()) for cell in row] for row in rows]
     if not sys.stdout.isatty():
-        _print_columns(headers, cleaned)
+        widths = _widths(headers, cleaned)
+        for row in (headers, *cleaned):
+            click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         return
     used = [index for index in range(len(headers)) if any(row[index] for row in cleaned)]
     shown, cells = [headers[index] for index in used], [[row[index] for index in used] for row in cleaned]
@@ -46,13 +48,6 @@ def print_table(headers: Sequence[str], rows: Rows) -> None:
 
 def _widths(headers: Sequence[str], rows: Rows) -> list[int]:
     return [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
-
-
-def _print_columns(headers: Sequence[str], rows: Rows) -> None:
-    widths = _widths(headers, rows)
-    for row in (headers, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
 
 
 def _print_folded(headers: Sequence[str], rows: Rows) -> None:

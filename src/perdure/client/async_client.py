@@ -127,12 +127,11 @@ class Client:
 
     async def invoke(self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]) -> models.InvokeResult:
         """One turn of a conversation. Raises RunFailed if its run fails, and StillRunning if that takes too long."""
-        turn = new_turn(messages, options)
+        body = new_turn(messages, options)
+        url, kind = build_path("graph", "invoke"), models.InvokeResult
         # No read timeout: the server answers when its own limit ends.
-        call = HttpCall[models.InvokeResult](
-            "POST", build_path("graph", "invoke"), models.InvokeResult, body=turn.body, seconds=None
-        )
-        return await start_run(self._connection, call, turn.thread_id, turn.run_id)
+        call = HttpCall[models.InvokeResult]("POST", url, kind, body=body, seconds=None)
+        return await start_run(self._connection, call, body["config"]["thread_id"], body["config"]["run_id"])
 
     def stream(
         self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]

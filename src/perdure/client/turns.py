@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import UNSET
@@ -49,31 +49,25 @@ class TurnArguments(TypedDict, total=False):
     """`thread_name`, `thread_meta`."""
 
 
-class TurnCall(NamedTuple):
-    """A turn to send. The client chooses its ids, so that it can find the run if the answer is lost."""
+def new_turn(messages: MessagesIn | None, options: TurnArguments) -> dict[str, Any]:
+    """A turn to send. The client chooses its ids, so that it can find the run if the answer is lost.
 
-    thread_id: str
-    run_id: str
-    body: dict[str, Any]
-
-
-def new_turn(messages: MessagesIn | None, options: TurnArguments) -> TurnCall:
-    """Raises ValueError if the arguments do not make a turn, and TypeError for an unknown option."""
+    Raises ValueError if the arguments do not make a turn, and TypeError for an unknown option.
+    """
     check_options("A turn", options, TurnArguments.__annotations__)
     thread_id, resume = options.get("thread_id"), options.get("resume", UNSET)
     if (messages is None) != (resume is not UNSET):
         raise ValueError("Give messages, or resume: one of them. Nothing was sent.")
     if messages is None and thread_id is None:
         raise ValueError("resume needs a thread_id. Nothing was sent.")
-    thread_id, run_id = new_thread_id() if thread_id is None else thread_id, new_run_id()
-    own = {"thread_id": thread_id, "run_id": run_id, "on_busy": options.get("on_busy", "reject")}
-    body: dict[str, Any] = {
+    thread_id = new_thread_id() if thread_id is None else thread_id
+    own = {"thread_id": thread_id, "run_id": new_run_id(), "on_busy": options.get("on_busy", "reject")}
+    return {
         "config": {**options.get("config", {}), **own},
         "response_granularity": options.get("response_granularity", "low"),
         **omit_none(initial_state=options.get("initial_state")),
         **({"resume": resume} if messages is None else {"messages": to_messages(messages)}),
     }
-    return TurnCall(thread_id, run_id, body)
 
 
 # ---------------------------------------------------------------- the stream
@@ -94,12 +88,12 @@ MAX_RUN_LOOKUPS = 3
 class StreamedTurn:
     """One streamed turn."""
 
-    def __init__(self, connection: Connection, turn: TurnCall) -> None:
+    def __init__(self, connection: Connection, body: dict[str, Any]) -> None:
         self._connection = connection
-        self._turn = turn
+        self._body = body
         self._stream = EventStream(connection)
-        self._thread_id = turn.thread_id
-        self._run_id = turn.run_id
+        self._thread_id: str = body["config"]["thread_id"]
+        self._run_id: str = body["config"]["run_id"]
         """The run that moves the thread for this turn."""
         self._has_begun = False
         """Whether the server confirmed the start."""
@@ -151,7 +145,7 @@ class StreamedTurn:
     async def _begin(self) -> None:
         """Sends the turn once. Only a request that was not sent is repeated."""
         # A queued turn starts when its thread is free, however long that takes.
-        body = self._turn.body
+        body = self._body
         seconds = None if body["config"]["on_busy"] == "enqueue" else STREAM_SECONDS
         call = HttpCall[None]("POST", build_path("graph", "stream"), None, body=body, seconds=seconds)
         await repeat(self._connection, lambda: self._stream.open(call), only_reads=False)
@@ -198,10 +192,10 @@ class StreamedTurn:
         began = "The server had started it and was lost before it wrote anything." if self._has_begun else ""
         raise ConnectionLost(
             f"The connection broke before the first event of the turn ({lost.message}), and the server has no "
-            f"run {self._turn.run_id} of thread {self._thread_id!r}. {began or 'Most likely it did not start.'} The "
+            f"run {self._run_id} of thread {self._thread_id!r}. {began or 'Most likely it did not start.'} The "
             "client did not send it again: read the thread's messages before you do.",
             thread_id=self._thread_id,
-            run_id=self._turn.run_id,
+            run_id=self._run_id,
         ) from lost
 
     async def _chunks_of_log(self) -> AsyncGenerator[Chunk, None]:
@@ -264,7 +258,7 @@ class StreamedTurn:
     async def _end_chunks(self) -> list[Chunk]:
         """The final chunks that the lost connection would have carried."""
         chunks = []
-        if self._turn.body["response_granularity"] == "full":
+        if self._body["response_granularity"] == "full":
             state = await fetch_patiently(self._connection, state_call(self._thread_id))
             chunks.append(self._chunk("state", state=state))
         pending: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import sys
 from collections.abc import Awaitable, Callable
@@ -36,12 +37,23 @@ from perdure.graph.coercion import coerce
 from perdure.names import new_thread_id
 from perdure.workflows.workflow import Workflow
 
-INPUTS_OF_AGENTS = (str, dict)
-"""The input types of every workflow of agents."""
-
 Prepare = Callable[[Any, Workflow], Awaitable[tuple[Any, RunOptions]]]
 """Gives the message and the options of a run from the storage, for this workflow. Raises Mistake."""
 Start = Callable[[], Awaitable[ResponseStream[Any, Any]]]
+Locate = Callable[[str, str], StoreLocation]
+"""Gives the location of a thread from its app and its id."""
+
+
+def thread_command(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that runs a thread."""
+
+    @sessions_option
+    @output_and_store_options
+    @functools.wraps(command)
+    def run(store: str | None, sessions: str | None, **arguments: Any) -> None:
+        command(**arguments, locate=partial(StoreLocation, store=store, sessions=sessions))
+
+    return run
 
 
 @click.command(short_help="Run a workflow until it ends or waits.")
@@ -56,17 +68,9 @@ Start = Callable[[], Awaitable[ResponseStream[Any, Any]]]
     show_default=True,
     help="When to save: before the next superstep starts, while it runs, or only at the end.",
 )
-@sessions_option
-@output_and_store_options
+@thread_command
 def run(
-    app: str,
-    text: str | None,
-    thread_id: str | None,
-    json_input: bool,
-    durability: Any,
-    sessions: str | None,
-    as_json: bool,
-    store: str | None,
+    app: str, text: str | None, thread_id: str | None, json_input: bool, durability: Any, as_json: bool, locate: Locate
 ) -> None:
     """Run the workflow APP with INPUT until it ends or waits, and print its events.
 
@@ -77,9 +81,8 @@ def run(
     """
     if thread_id == "":
         raise click.UsageError("--thread: an id has at least one character.")
-    workflow = load_app(app, store, thread_id)
-    place = StoreLocation(app, thread_id or new_thread_id(), store, sessions)
-
+    place = locate(app, thread_id or new_thread_id())
+    workflow = load_app(app, place.store, thread_id)
     message = the_message(workflow, text, is_json=json_input)
 
     async def prepare(_: Any, __: Any) -> tuple[Any, RunOptions]:
@@ -91,7 +94,7 @@ def run(
 def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json: bool) -> Any:
     """The input of the start executor. Raises UsageError if it does not accept it."""
     graph = workflow.graph if isinstance(workflow, Workflow) else None
-    accepted = workflow.input_types if isinstance(workflow, Workflow) else list(INPUTS_OF_AGENTS)
+    accepted = workflow.input_types if isinstance(workflow, Workflow) else [str, dict]
     kinds = " or ".join(map(type_name, accepted))
     if text is None:
         if graph is None or not accepts(graph, None):
@@ -121,30 +124,21 @@ def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json
 @click.argument("thread_id", metavar="[THREAD]", required=False, shell_complete=complete_threads)
 @click.option("--thread", "named", metavar="ID", shell_complete=complete_threads, help="THREAD, as `run` names it.")
 @takeover_option
-@sessions_option
-@output_and_store_options
-def resume(
-    app: str,
-    thread_id: str | None,
-    named: str | None,
-    takeover: bool,
-    sessions: str | None,
-    as_json: bool,
-    store: str | None,
-) -> None:
+@thread_command
+def resume(app: str, thread_id: str | None, named: str | None, takeover: bool, as_json: bool, locate: Locate) -> None:
     """Continue THREAD of the workflow APP until it ends or waits.
 
     Finished work does not run again. A waiting thread prints its requests again, a finished one its outputs.
     """
     if (thread_id is None) is (named is None):
         raise click.UsageError("Name one thread: `perdure resume APP THREAD`, or --thread ID.")
-    place = StoreLocation(app, str(thread_id or named), store, sessions)
+    place = locate(app, str(thread_id or named))
 
     async def prepare(storage: Any, _: Any) -> tuple[Any, RunOptions]:
         await find_thread(storage, place.thread_id)
         return None, {"takeover": takeover}
 
-    run_thread(load_app(app, store, place.thread_id), place, prepare, as_json=as_json)
+    run_thread(load_app(app, place.store, place.thread_id), place, prepare, as_json=as_json)
 
 
 # ---------------------------------------------------------------- answer
@@ -156,23 +150,15 @@ def resume(
 @click.argument("value")
 @click.option("--app", help="The workflow of the thread, as for `perdure run`: it continues with the answer.")
 @click.option("--by", metavar="NAME", help="Who answers; stored with the answer.")
-@sessions_option
-@output_and_store_options
+@thread_command
 def answer(
-    thread_id: str,
-    request_id: str,
-    value: str,
-    app: str | None,
-    by: str | None,
-    sessions: str | None,
-    as_json: bool,
-    store: str | None,
+    thread_id: str, request_id: str, value: str, app: str | None, by: str | None, as_json: bool, locate: Locate
 ) -> None:
     """Answer REQUEST of THREAD with VALUE, and continue the workflow until it ends or waits.
 
     VALUE is JSON, or text where the request expects text. The command checks it before it writes anything.
     """
-    place = StoreLocation(app or "APP", thread_id, store, sessions)
+    place = locate(app or "APP", thread_id)
     if app is None:
         raise click.UsageError(
             "The workflow checks the answer and continues with it: name it with --app. Nothing was "
@@ -184,7 +170,7 @@ def answer(
         named = request_id if request is None else str(request.request_id)
         return None, {"responses": {named: parse_answer(request, value)}, "answered_by": by}
 
-    run_thread(load_app(app, store, place.thread_id), place, prepare, as_json=as_json)
+    run_thread(load_app(app, place.store, place.thread_id), place, prepare, as_json=as_json)
 
 
 async def find_request(storage: Any, workflow: Workflow, thread_id: str, request_id: str) -> WorkflowEvent | None:

@@ -343,8 +343,10 @@ class SpeakingExecutor(AgentExecutor):
         ids, used = {}, set[str]()
         for at, message in enumerate(session.messages):
             if message.message_id is None or message.message_id in used:
-                replacement = msgspec.structs.replace(message, message_id=_free_id(session.session_id, at, used))
-                ids[id(message)] = session.messages[at] = replacement
+                place = at  # after a removal, another message may have the id of this position
+                while (new := blake2b(f"{session.session_id}/{place}".encode(), digest_size=12).hexdigest()) in used:
+                    place += 1
+                ids[id(message)] = session.messages[at] = msgspec.structs.replace(message, message_id=new)
             used.add(session.messages[at].message_id or "")
         if not ids:
             return response
@@ -352,13 +354,6 @@ class SpeakingExecutor(AgentExecutor):
         if any(message.message_id is None for message in messages_with_ids):  # the session holds copies, as its last
             messages_with_ids = tuple(session.messages[len(session.messages) - len(messages_with_ids) :])
         return msgspec.structs.replace(response, messages=messages_with_ids)
-
-
-def _free_id(session_id: str, at: int, used: set[str]) -> str:
-    """An id that is not in use: after a removal, another message may have the id of this position."""
-    while (message_id := blake2b(f"{session_id}/{at}".encode(), digest_size=12).hexdigest()) in used:
-        at += 1
-    return message_id
 
 
 def merge_messages(messages: Iterable[Message], added: Iterable[Message]) -> list[Message]:
