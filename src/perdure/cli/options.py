@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from perdure.checkpoints.access import is_encrypted
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.errors import Mistake, thread_missing
 from perdure.cli.tables import format_time
 from perdure.cli.values import make_printable
 from perdure.errors import DamagedCheckpoint, PerdureError, did_you_mean
 from perdure.records import CheckpointInfo, ThreadInfo
-from perdure.storages import open_store
+from perdure.storages import keys_in_environment, open_store
 from perdure.stores.memory.store import MemoryStore
-from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
+from perdure.stores.postgres.urls import Unreachable, is_postgres, redacted_url, split_schema
 
 if TYPE_CHECKING:
     from perdure.codecs.aes_gcm import AesGcm
@@ -66,8 +67,6 @@ takeover_option = click.option(
 
 def load_keys() -> AesGcm | None:
     """The keys in the environment, which every command uses. Raises UsageError for an invalid key."""
-    from perdure.storages import keys_in_environment
-
     try:
         return keys_in_environment()
     except ValueError as error:
@@ -122,7 +121,6 @@ def _check_postgres(url: str, *, may_be_new: bool) -> None:
     """Raises Mistake unless the server answers and has the schema: a storage would create it, and wait for a server
     that does not answer."""
     from perdure.stores.postgres.health import inspect_schema
-    from perdure.stores.postgres.urls import Unreachable
 
     dsn, named = split_schema(url)
     schema = named or DEFAULT_SCHEMA
@@ -149,8 +147,6 @@ def _is_in_memory(storage: StoreCheckpointStorage) -> bool:
 @asynccontextmanager
 async def source_store(store: str, named: str) -> AsyncIterator[StoreCheckpointStorage]:
     """The open storage that threads are copied from, with the keys that it needs."""
-    from perdure.checkpoints.access import is_encrypted
-
     async with find_store(store, named=named, with_keys=False) as storage:
         if load_keys() is None or not await is_encrypted(storage.store):
             yield storage

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.history.diff import Change, CheckpointDiff
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.contents import (
     checkpoint_tree,
@@ -40,9 +41,6 @@ from perdure.cli.values import make_printable, shorten, to_full_lines, to_tree, 
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import InvalidRun, ThreadBusy, UnreadableValue, did_you_mean
 from perdure.records import CheckpointInfo, ThreadInfo
-
-if TYPE_CHECKING:
-    from perdure.checkpoints.history.diff import Change, CheckpointDiff
 
 
 @click.command(short_help="Show the content of a checkpoint.")

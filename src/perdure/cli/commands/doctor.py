@@ -17,11 +17,14 @@ from perdure.cli.options import DEFAULT_SCHEMA, REDIS_VARIABLE, find_store, open
 from perdure.cli.tables import format_age, print_folded, print_json, print_table
 from perdure.errors import PerdureError
 from perdure.errors.wording import format_count, format_size
-from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
+from perdure.server.config.files import find_file, read_config
+from perdure.server.config.schema import InvalidConfig, ServerConfig
+from perdure.stores.file import health as file_health
+from perdure.stores.postgres.urls import Unreachable, is_postgres, redacted_url, split_schema
+from perdure.stores.sqlite import health as sqlite_health
 from perdure.stores.sqlite.store import SqliteStore
 
-if TYPE_CHECKING:
-    from perdure.server.config.schema import ServerConfig
+if TYPE_CHECKING:  # it loads agents, which a store does not need
     from perdure.server.registry import Project
 
 PACKAGES = ("litestar", "uvicorn")
@@ -54,8 +57,6 @@ def doctor(
     """
     if config is not None and (url or store) and context.get_parameter_source("store") != ENVIRONMENT:
         raise click.UsageError("--config names a project, which names its own store. Leave the store out.")
-    from perdure.server.config.files import find_file
-
     if config is not None or (not (url or store) and find_file(Path.cwd()) is not None):
         result = examine_project(config, redis_url)
     else:
@@ -103,19 +104,14 @@ async def examine_store(url: str | None, redis_url: str | None) -> Examination:
 
 def _examine_files(store: Any) -> Examination:
     if isinstance(store, SqliteStore):
-        from perdure.stores.sqlite import health as sqlite_health
-
         file = sqlite_health.look(store.path)
         return Examination(str(store.path), "sqlite", list(check_sqlite(file)), {"file": msgspec.to_builtins(file)})
-    from perdure.stores.file import health as file_health
-
     folder = file_health.look(store.path)
     return Examination(str(store.path), "file", list(check_files(folder)), {"folder": msgspec.to_builtins(folder)})
 
 
 async def _examine_postgres(dsn: str, schema: str, place: str) -> Examination:
     from perdure.stores.postgres.health import inspect_database
-    from perdure.stores.postgres.urls import Unreachable
 
     try:
         report = await inspect_database(dsn, schema)
@@ -142,9 +138,6 @@ async def _add_valkey(result: Examination, url: str) -> None:
 
 def examine_project(path: str | None, redis_url: str | None) -> Examination:
     """Not within an event loop: it imports users' modules. A configuration that cannot be read ends the check."""
-    from perdure.server.config.files import read_config
-    from perdure.server.config.schema import InvalidConfig
-
     result = Examination(str(Path(path or ".").absolute()), "project", [], {"storage": None})
     storage = None
     try:

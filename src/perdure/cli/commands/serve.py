@@ -19,7 +19,7 @@ from perdure.cli.values import make_printable
 from perdure.errors import did_you_mean
 from perdure.server.auth.api_keys import ID_BYTES, KeyFile, StoredKey, make_key, revoke_key
 from perdure.server.auth.principal import MAX_USER_ID_CHARACTERS, check_scopes, is_user_id
-from perdure.server.config.files import VARIABLES_INSTEAD_OF_A_FILE, find_file, read_config
+from perdure.server.config.files import VARIABLES_INSTEAD_OF_A_FILE, find_file, load_config, read_config
 from perdure.server.config.schema import InvalidConfig, ServerConfig
 
 
@@ -36,7 +36,6 @@ def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as
 
     The server resumes interrupted threads. The documentation of all routes is at /docs.
     """
-    from perdure.server.config.files import load_config
     from perdure.server.uvicorn import serve as serve_config
 
     logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(levelname)s %(name)s: %(message)s")

@@ -7,12 +7,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.transfer.copy_store import CopyReport, copy_store
 from perdure.cli.errors import INTERRUPTED, Mistake
 from perdure.cli.options import (
     find_store,
@@ -26,9 +27,6 @@ from perdure.cli.options import (
 )
 from perdure.cli.tables import print_json, print_result, print_table, progress_bar, thread_status, thread_tree
 from perdure.errors.wording import format_count, format_size
-
-if TYPE_CHECKING:
-    from perdure.checkpoints.transfer.copy_store import CopyReport
 
 
 @click.command(short_help="Write a thread to a file.")
@@ -105,8 +103,6 @@ def transfer(
 
 
 async def _copy(source: str, target: str, workflow: str | None, thread_ids: Sequence[str]) -> CopyReport:
-    from perdure.checkpoints.transfer.copy_store import copy_store
-
     async with (
         source_store(source, "SRC_URL") as ours,
         find_store(target, named="DST_URL", may_be_new=True) as theirs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -26,10 +26,7 @@ from perdure.cli.options import (
 from perdure.cli.tables import STATUS_WORDS, parse_duration, print_folded, print_json, print_table, progress_bar
 from perdure.errors.wording import format_count, format_size
 from perdure.events import WorkflowRunState
-
-if TYPE_CHECKING:
-    from perdure.stores.encrypted.keys import RekeyReport
-
+from perdure.stores.encrypted.keys import RekeyReport
 
 STATES = {
     word: [state for state in WorkflowRunState if STATUS_WORDS.get(state, "interrupted") == word]
