@@ -215,15 +215,13 @@ class StoreLocation:
         return () if self.sessions is None else ("--sessions", self.sessions)
 
     def _command(self, *words: str) -> str:
-        return make_printable(shlex.join(("perdure", *words, *self._store_option())))
-
-    def _store_option(self) -> tuple[str, ...]:
-        if self.store is None:
-            return ()
-        if not is_postgres(self.store):
-            return ("--store", self.store)
+        words = ("perdure", *words)
+        if self.store is not None and not is_postgres(self.store):
+            words += ("--store", self.store)
         # Never with its password. Where the variable names it, it need not be named again.
-        return () if self.store == os.environ.get(VARIABLE) else ("--store", redacted_url(self.store))
+        elif self.store is not None and self.store != os.environ.get(VARIABLE):
+            words += ("--store", redacted_url(self.store))
+        return make_printable(shlex.join(words))
 
 
 # ---------------------------------------------------------------- completing

@@ -81,8 +81,11 @@ def prune(
             return await storage.prune(**wish, dry_run=dry_run, progress=report_progress)
 
     going = work_in(store, partial(work, dry_run=True))
+    if not as_json and going.threads:
+        rows = [(entry.thread_id, entry.workflow_name, entry.amounts) for entry in going.threads]
+        print_table(("THREAD", "WORKFLOW", "GOES"), rows)
     if not as_json:
-        _print_pruned(going)
+        _print_skipped(going)
     if dry_run or not going.threads:
         _print_total(going, as_json=as_json)
         return
@@ -108,15 +111,6 @@ def _check(keep: int | None, older_than: timedelta | None, *, whole_threads: boo
 
 
 # ---------------------------------------------------------------- for people
-
-
-def _print_pruned(report: PruneReport) -> None:
-    if report.threads:
-        print_table(
-            ("THREAD", "WORKFLOW", "GOES"),
-            [(entry.thread_id, entry.workflow_name, entry.amounts) for entry in report.threads],
-        )
-    _print_skipped(report)
 
 
 def _print_skipped(report: PruneReport, but: PruneReport | None = None) -> None:
