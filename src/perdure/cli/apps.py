@@ -100,9 +100,6 @@ def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) 
         raise NotServable(place.app, f"cannot be built: {describe_failure(error, Project())}") from error
 
 
-# ---------------------------------------------------------------- apps
-
-
 def load_app(app: str, store: str | None = None, thread_id: str | None = None) -> Workflow | AgentWorkflow:
     """The workflow of an object that a server could serve; for a workflow of agents its builder. Of a stored definition
     it is the version that the thread began with.

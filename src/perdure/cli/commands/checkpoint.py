@@ -92,9 +92,6 @@ def _print(info: CheckpointInfo, checkpoint: WorkflowCheckpoint) -> None:
     print_depths(checkpoint)
 
 
-# ---------------------------------------------------------------- diff
-
-
 VALUE = 200
 """Characters of a value; `--json` has all of it."""
 CONTEXT = 20
@@ -158,9 +155,6 @@ def _format_value(tree: Any, alike: int = 0) -> str:
     return f"...{shorten(tree_to_line(tree[alike:]), VALUE)}" if alike else shorten(tree_to_line(tree), VALUE)
 
 
-# ---------------------------------------------------------------- fork
-
-
 @click.command(short_help="Start a new thread from a checkpoint.")
 @checkpoint_argument("checkpoint")
 @click.option("--thread", "thread_id", metavar="ID", help="The id of the new thread; generated if left out.")
@@ -217,9 +211,6 @@ def _parse_change(text_pair: str) -> tuple[str, Any]:
         raise click.UsageError(f"--set: {error}") from error
 
 
-# ---------------------------------------------------------------- rewind
-
-
 @click.command(short_help="Rewind a thread to a checkpoint.")
 @thread_argument
 @checkpoint_argument("checkpoint")
@@ -258,9 +249,6 @@ def rewind(thread_id: str, checkpoint: str, takeover: bool, yes: bool, as_json: 
 
 def _busy(thread_id: str, run_id: str | None) -> Mistake:
     return Mistake(busy(thread_id, run_id, "changed", "add --takeover"))
-
-
-# ---------------------------------------------------------------- pin
 
 
 @click.command(short_help="Protect a checkpoint from pruning.")

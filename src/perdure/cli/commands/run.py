@@ -116,9 +116,6 @@ def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json
         raise click.UsageError(f"INPUT does not fit the workflow, which starts with {kinds}: {error}.") from error
 
 
-# ---------------------------------------------------------------- resume
-
-
 @click.command(short_help="Continue a thread.")
 @click.argument("app")
 @click.argument("thread_id", metavar="[THREAD]", required=False, shell_complete=complete_threads)
@@ -139,9 +136,6 @@ def resume(app: str, thread_id: str | None, named: str | None, takeover: bool, a
         return None, {"takeover": takeover}
 
     run_thread(load_app(app, place.store, place.thread_id), place, prepare, as_json=as_json)
-
-
-# ---------------------------------------------------------------- answer
 
 
 @click.command(short_help="Answer a request and continue its thread.")
@@ -202,9 +196,6 @@ def parse_answer(request: WorkflowEvent | None, value: str) -> Any:
             f"The answer to request {request.request_id!r} was not accepted: expected {type_name(expected)}, got "
             f"{value!r} ({error}). The request is still pending.{hint}"
         ) from error
-
-
-# ---------------------------------------------------------------- running
 
 
 def run_thread(

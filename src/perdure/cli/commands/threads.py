@@ -59,9 +59,6 @@ async def threads(storage: StoreCheckpointStorage, workflow: str | None, limit: 
     print_list([thread_tree(row) for row in listed], HEADERS, rows, as_json=as_json, nothing="No threads.")
 
 
-# ---------------------------------------------------------------- graph
-
-
 def print_graph(branches: Branches) -> None:
     rows = list(branches.rows())
     for place, (drawn, info) in enumerate(rows, 1):
@@ -84,9 +81,6 @@ def _describe(info: CheckpointInfo, branches: Branches) -> str:
     text = make_printable(f"{info.checkpoint_id}  commit {info.number}, {format_age(info.timestamp)}, {info.status}")
     notes = branches.notes(info)
     return f"{text} ({make_printable(notes)})" if notes else text
-
-
-# ---------------------------------------------------------------- requests
 
 
 REQUEST_HEADERS = ("THREAD", "REQUEST", "ASKED BY", "ASKED", "FOR", "UNTIL", "EXPECTS", "QUESTION")

@@ -51,9 +51,6 @@ async def export(storage: StoreCheckpointStorage, thread_id: str, file: Path, ov
     print_result(msgspec.to_builtins(report), sentence, as_json=as_json)
 
 
-# ---------------------------------------------------------------- import
-
-
 @click.command("import", short_help="Read a thread from a file.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--thread", "thread_id", metavar="ID", help="The id of the thread here, if not the exported id.")
@@ -69,9 +66,6 @@ def import_(file: Path, thread_id: str | None, as_json: bool, store: str | None)
     what = f"Imported thread {thread.thread_id} of workflow {thread.workflow_name}"
     sentence = f"{what}: commit {thread.number}, {thread_status(thread)}."
     print_result(thread_tree(thread), sentence, as_json=as_json)
-
-
-# ---------------------------------------------------------------- transfer
 
 
 @click.command(short_help="Copy threads from one store to another.")

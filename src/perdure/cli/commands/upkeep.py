@@ -110,9 +110,6 @@ def _check(keep: int | None, older_than: timedelta | None, *, whole_threads: boo
         )
 
 
-# ---------------------------------------------------------------- for people
-
-
 def _print_skipped(report: PruneReport, but: PruneReport | None = None) -> None:
     listed = set() if but is None else {entry.thread_id for entry in but.skipped}
     left = [(entry.thread_id, entry.reason) for entry in report.skipped if entry.thread_id not in listed]
@@ -130,9 +127,6 @@ def _print_total(report: PruneReport, *, as_json: bool) -> None:
     else:
         freed = f", {format_size(report.freed_bytes)} freed" if report.freed_bytes and report.freed_bytes > 0 else ""
         print_folded(f"Removed {report.amounts}{freed}.")
-
-
-# ---------------------------------------------------------------- verify
 
 
 @click.command(short_help="Check a store for damage.")
@@ -165,9 +159,6 @@ async def verify(storage: StoreCheckpointStorage, thread_id: str | None, as_json
         print_folded(f"{format_count(checked, 'thread')} checked: {format_count(len(problems), 'problem')}.")
     if problems:
         click.get_current_context().exit(1)
-
-
-# ---------------------------------------------------------------- rekey
 
 
 @click.command(short_help="Re-encrypt a store with its new key.")

@@ -27,8 +27,6 @@ from perdure.server.auth.principal import Space
 from perdure.server.problems import HttpProblem, unprocessable
 from perdure.twins import to_own
 
-# ---------------------------------------------------------------- schemas
-
 
 def schema_of(annotation: Any) -> dict[str, Any]:
     """The JSON Schema of a type; an empty schema, which accepts any value, for a type without one."""
