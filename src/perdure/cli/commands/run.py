@@ -240,8 +240,7 @@ async def _run(storage: Any, start: Start, progress: Progress[Any]) -> None:
                 progress.print_event(event)
             result = await stream.get_final_response()
     finally:
-        if hasattr(storage, "close"):
-            await storage.close()
+        await storage.close()
     progress.print_result(result)
 
 
