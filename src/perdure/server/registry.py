@@ -275,9 +275,9 @@ class Registry(dict[str, ServedWorkflow]):
         _refuse_ambiguous_names(served)
         return cls(served, default or (served[0] if len(served) == 1 else None))
 
-    def by_workflow_name(self, name: str) -> ServedWorkflow | None:
+    def by_workflow_name(self, name: str) -> Workflow | None:
         """The workflow whose threads have this name; None if the server does not have it."""
-        return next((served for served in self.values() if served.workflow.name == name), None)
+        return next((served.workflow for served in self.values() if served.workflow.name == name), None)
 
 
 def _refuse_ambiguous_names(served: list[ServedWorkflow]) -> None:

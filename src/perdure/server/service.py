@@ -106,11 +106,11 @@ class Service:
 
     def workflow_of(self, info: ThreadInfo) -> Workflow:
         """The workflow of a thread. Raises HttpProblem if the server does not have it."""
-        served = self.registry.by_workflow_name(info.workflow_name)
-        if served is None:
+        workflow = self.registry.by_workflow_name(info.workflow_name)
+        if workflow is None:
             sentence = f"This thread belongs to workflow {info.workflow_name!r}, which this server does not have."
             raise HttpProblem(409, "workflow_not_served", sentence)
-        return served.workflow
+        return workflow
 
     def start(self) -> None:
         """Start recovery. Idempotent: the first request starts an app that is mounted in another."""
@@ -223,8 +223,8 @@ class Recovery:
     def _resume(self, info: ThreadInfo) -> bool:
         """Start a run of the thread; False if it did not start. It ends if another instance claims the thread first."""
         service = self._service
-        served = service.registry.by_workflow_name(info.workflow_name)
-        if served is None:
+        workflow = service.registry.by_workflow_name(info.workflow_name)
+        if workflow is None:
             if info.workflow_name not in self._unknown:
                 self._unknown.add(info.workflow_name)
                 logger.warning(
@@ -234,7 +234,7 @@ class Recovery:
         if info.thread_id in service.runs.active_threads or self._stuck.get(info.thread_id) == info.number:
             return False
         try:
-            run = service.runs.start(served.workflow, info.thread_id)
+            run = service.runs.start(workflow, info.thread_id)
         except HttpProblem:  # full or stopping: a later look retries
             return False
 

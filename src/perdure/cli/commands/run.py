@@ -13,7 +13,6 @@ from typing import Any, Union
 import click
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.checkpoints.any_storage import load_checkpoint
 from perdure.cli.apps import build_instance, load_app
 from perdure.cli.errors import INTERRUPTED, Mistake, explain
@@ -29,7 +28,6 @@ from perdure.cli.options import (
 )
 from perdure.cli.progress import ExecutionProgress, Progress, RunProgress
 from perdure.engine.run.request import RunOptions, accepts
-from perdure.engine.run.run import WorkflowRunResult
 from perdure.engine.run.stream import ResponseStream
 from perdure.errors import ThreadConflict, type_name
 from perdure.events import WorkflowEvent
@@ -39,7 +37,6 @@ from perdure.workflows.workflow import Workflow
 
 Prepare = Callable[[Any, Workflow], Awaitable[tuple[Any, RunOptions]]]
 """Gives the message and the options of a run from the storage, for this workflow. Raises Mistake."""
-Start = Callable[[], Awaitable[ResponseStream[Any, Any]]]
 Locate = Callable[[str, str], StoreLocation]
 """Gives the location of a thread from its app and its id."""
 
@@ -213,13 +210,11 @@ def run_thread(
             raise click.UsageError(f"--sessions is for workflows of agents, and {place.app!r} is not one.")
         storage = find_store(place.store, workflow._storage, may_be_new=may_be_new)
         progress: Progress[Any] = RunProgress(place, is_quiet=as_json)
-        start: Start = partial(_start_workflow, workflow, storage, place, prepare)
     else:
         storage = find_store(place.store, workflow._draft.store, may_be_new=may_be_new)
-        progress = execution_progress = ExecutionProgress(place, is_quiet=as_json)
-        start = partial(_start_execution, workflow, storage, place, prepare, execution_progress)
+        progress = ExecutionProgress(place, is_quiet=as_json)
     try:
-        asyncio.run(_run(storage, start, progress))
+        asyncio.run(_run(workflow, storage, prepare, progress))
     except KeyboardInterrupt:
         click.echo(err=True)
         if progress.has_started:
@@ -233,9 +228,9 @@ def run_thread(
         raise Mistake(_sentence(error, progress, place)) from error
 
 
-async def _run(storage: Any, start: Start, progress: Progress[Any]) -> None:
+async def _run(workflow: Workflow | AgentWorkflow, storage: Any, prepare: Prepare, progress: Progress[Any]) -> None:
     try:
-        async with await start() as stream:
+        async with await _start(workflow, storage, prepare, progress) as stream:
             async for event in stream:
                 progress.print_event(event)
             result = await stream.get_final_response()
@@ -244,25 +239,23 @@ async def _run(storage: Any, start: Start, progress: Progress[Any]) -> None:
     progress.print_result(result)
 
 
-async def _start_workflow(
-    workflow: Workflow, storage: Any, place: StoreLocation, prepare: Prepare
-) -> ResponseStream[WorkflowEvent, WorkflowRunResult]:
-    message, more = await prepare(storage, workflow)
-    options: RunOptions = {**more, "thread_id": place.thread_id, "checkpoint_storage": storage}
-    return workflow.new_run(message, **options).stream()  # with the events around a function
-
-
-async def _start_execution(
-    workflow: AgentWorkflow, storage: Any, place: StoreLocation, prepare: Prepare, progress: ExecutionProgress
-) -> ResponseStream[Any, WorkflowResult]:
-    instance = build_instance(workflow, storage, place)
+async def _start(
+    workflow: Workflow | AgentWorkflow, storage: Any, prepare: Prepare, progress: Progress[Any]
+) -> ResponseStream[Any, Any]:
+    thread_id = progress.place.thread_id
+    if isinstance(workflow, Workflow):
+        message, more = await prepare(storage, workflow)
+        run_options: RunOptions = {**more, "thread_id": thread_id, "checkpoint_storage": storage}
+        return workflow.new_run(message, **run_options).stream()  # with the events around a function
+    instance = build_instance(workflow, storage, progress.place)
     # Not for a new one, nor for one of another workflow, which is refused later.
-    if await storage.store.threads(workflow_name=instance.name, thread_id=place.thread_id):
-        execution = await instance.find(place.thread_id)
-        progress.before = None if execution is None else execution.state
+    if await storage.store.threads(workflow_name=instance.name, thread_id=thread_id):
+        execution = await instance.find(thread_id)
+        if isinstance(progress, ExecutionProgress) and execution is not None:
+            progress.before = execution.state
     message, more = await prepare(storage, instance.workflow)
     options: dict[str, Any] = {"on_busy": "reject", **more}
-    return instance._drive(place.thread_id, message, options.pop("responses", None), options)
+    return instance._drive(thread_id, message, options.pop("responses", None), options)
 
 
 def _sentence(error: Exception, progress: Progress[Any], place: StoreLocation) -> str:
