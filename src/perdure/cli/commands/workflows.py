@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from perdure.agent_workflow.documents.convert import config_for, tree_of
+from perdure.agent_workflow.documents.text import to_yaml
 from perdure.agent_workflow.store import DefinitionInfo, DefinitionStore, StoredDefinition
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.apps import build_instance, load_app, load_definition
@@ -158,8 +159,6 @@ def _tree(info: DefinitionInfo) -> dict[str, Any]:
 
 def _to_document(definition: StoredDefinition) -> str:
     """As YAML, or as JSON where the extra `yaml` is missing."""
-    from perdure.agent_workflow.documents.text import to_yaml
-
     tree = tree_of(definition.config)
     try:
         return to_yaml(tree).rstrip()
