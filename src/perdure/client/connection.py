@@ -270,14 +270,6 @@ class Connection:
         return ConnectionLost(f"{where}: the connection broke ({why}).")
 
 
-class Answered(msgspec.Struct, frozen=True):
-    status: int
-    headers: Mapping[str, str]
-    """By name in lower case."""
-    body: bytes = b""
-    """Of a status in `also`; that of a success is read from the stream."""
-
-
 class HttpStream:
     """The body of one answer, piece by piece. It can be opened again, for another answer."""
 
@@ -287,25 +279,26 @@ class HttpStream:
         self._response: httpx.Response | None = None
         self._pieces: Any = None
 
-    async def open(self, call: HttpCall[Any]) -> Answered:
-        """Close the answer before and send the request. Raises ClientError, also if the server rejects the request."""
+    async def open(self, call: HttpCall[Any]) -> httpx.Response:
+        """Close the answer before and send the request. The result is without its body, which `read` returns.
+
+        Raises ClientError, also if the server rejects the request.
+        """
         await self.aclose()
         io = self._connection.io
         self._response = response = await self._do(call, io.send(self._connection.build_request(call)))
         self._call, self._pieces = call, io.pieces(response)
-        status, headers = response.status_code, dict(response.headers)
-        if response.is_success:
-            return Answered(status, headers)
+        status = response.status_code
+        if response.is_success or status in call.also:
+            return response
         body = await self.read_all()
-        if status in call.also:
-            return Answered(status, headers, body)
         if 300 <= status < 400:
             raise UnreadableAnswer(
                 f"{call.method} {call.path} is redirected. Use the address that answers: the client sends "
                 "credentials to no other address.",
                 status=status,
             )
-        raise parse_error(status, headers, body)
+        raise parse_error(status, response.headers, body)
 
     async def read(self) -> bytes:
         """The next bytes; empty at the end. Raises ConnectionLost or UnreadableAnswer."""

@@ -119,10 +119,10 @@ class EventStream:
 
     async def open(self, call: HttpCall[Any]) -> None:
         """Raises ClientError: the server rejects the request, or the connection fails."""
-        answered = await self._http.open(call)
-        kind = answered.headers.get("content-type", "")
+        response = await self._http.open(call)
+        kind = response.headers.get("content-type", "")
         if not kind.startswith("text/event-stream"):
-            raise UnreadableAnswer(f"{call.path} is not a stream of events but {kind!r}.", status=answered.status)
+            raise UnreadableAnswer(f"{call.path} is not a stream of events but {kind!r}.", status=response.status_code)
         self._frames = Frames()
         self._unread.clear()
 

@@ -8,9 +8,10 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
 
+import httpx
 import msgspec
 
-from perdure.client.connection import STREAM_SECONDS, Answered, Connection, HttpCall, HttpStream, build_path, omit_none
+from perdure.client.connection import STREAM_SECONDS, Connection, HttpCall, HttpStream, build_path, omit_none
 from perdure.client.errors import (
     ClientError,
     ConnectionLost,
@@ -67,8 +68,8 @@ class Reconnects:
 
 async def fetch(connection: Connection, call: HttpCall[T]) -> T:
     """The answer of the first server that succeeds. Raises ClientError otherwise."""
-    answered = await repeat(connection, partial(_send, connection, call), only_reads=call.method == "GET")
-    return decode_answer(call, answered)
+    response, body = await repeat(connection, partial(_send, connection, call), only_reads=call.method == "GET")
+    return decode_answer(call, response, body)
 
 
 async def repeat(connection: Connection, send: Callable[[], Awaitable[T]], *, only_reads: bool) -> T:
@@ -89,10 +90,9 @@ async def repeat(connection: Connection, send: Callable[[], Awaitable[T]], *, on
         await connection.io.sleep(wait)
 
 
-async def _send(connection: Connection, call: HttpCall[Any]) -> Answered:
+async def _send(connection: Connection, call: HttpCall[Any]) -> tuple[httpx.Response, bytes]:
     async with aclosing(HttpStream(connection)) as stream:
-        answered = await stream.open(call)
-        return msgspec.structs.replace(answered, body=answered.body or await stream.read_all())
+        return await stream.open(call), await stream.read_all()
 
 
 async def fetch_patiently(connection: Connection, call: HttpCall[T]) -> T:
@@ -135,23 +135,23 @@ async def start_run(connection: Connection, call: HttpCall[T], thread_id: str, r
     ) from error
 
 
-def decode_answer(call: HttpCall[T], answered: Answered) -> T:
+def decode_answer(call: HttpCall[T], response: httpx.Response, body: bytes) -> T:
     """Raises UnreadableAnswer."""
     try:
-        payload = msgspec.Raw(answered.body)
+        payload = msgspec.Raw(body)
         for key in ("data", call.under):
             if key is not None:
                 payload = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])[key]
         value: T = msgspec.json.decode(payload, type=call.kind)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
-        if answered.status in call.also:
-            raise parse_error(answered.status, answered.headers, answered.body) from error
+        if response.status_code in call.also:
+            raise parse_error(response.status_code, response.headers, body) from error
         where = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise UnreadableAnswer(
             f"{call.method} {call.path} has an answer that this client does not understand: {where}. The "
             "server may have done the work. Is this the address of a perdure server?",
-            status=answered.status,
-            request_id=answered.headers.get("x-request-id"),
+            status=response.status_code,
+            request_id=response.headers.get("x-request-id"),
         ) from error
     return value
 
