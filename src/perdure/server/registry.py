@@ -36,9 +36,6 @@ class Project:
     def __init__(self, folder: str | os.PathLike[str] = ".") -> None:
         self.folder = Path(folder).resolve()
 
-    def __repr__(self) -> str:
-        return f"Project({str(self.folder)!r})"
-
     def import_object(self, object_path: str) -> Any:
         """Import `module:attribute`. Raises NotImportable, with the line of user code that failed."""
         name, colon, attribute = object_path.partition(":")

@@ -180,10 +180,6 @@ def check_id(name: str, value: str) -> None:
         raise _invalid_id(name, f"must have 1 to {LONGEST_ID} characters")
     if "/" in value or "\\" in value or not value.isprintable() or value in (".", "..", RESERVED_THREAD):
         raise _invalid_id(name, "must be printable text without slashes, other than '.' and '..'")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise _invalid_id(name, "must be text that UTF-8 can encode") from None
 
 
 def _invalid_id(name: str, reason: str) -> HttpProblem:

@@ -9,14 +9,7 @@ from typing import Any
 
 import msgspec
 from litestar import Response
-from litestar.exceptions import (
-    ClientException,
-    HTTPException,
-    MethodNotAllowedException,
-    NotFoundException,
-    SerializationException,
-    ValidationException,
-)
+from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException, ValidationException
 from litestar.openapi.datastructures import ResponseSpec
 
 from perdure.errors import PerdureError
@@ -152,7 +145,6 @@ def answer_http(request: OwnRequest, error: HTTPException) -> Response[bytes]:
         if isinstance(cause, HttpProblem):
             return answer_problem(request, cause)
         cause = cause.__cause__ or cause.__context__
-    text = error.detail
     if isinstance(error, ValidationException):
         problem = _validation_problem(error)
     elif isinstance(error, NotFoundException):
@@ -160,12 +152,10 @@ def answer_http(request: OwnRequest, error: HTTPException) -> Response[bytes]:
     elif isinstance(error, MethodNotAllowedException):
         sentence = "The path does not support this method."
         problem = HttpProblem(405, "no_such_method", sentence, headers=dict(error.headers or {}))
-    elif isinstance(error, ClientException | SerializationException):
-        status = getattr(error, "status_code", 400)
-        text = "The body is not valid JSON." if "JSON" in text or status == 400 else text
-        problem = HttpProblem(status, "bad_request", text, field="body")
     elif error.status_code < 500:
-        problem = HttpProblem(error.status_code, "bad_request", text)
+        is_unreadable = "JSON" in error.detail or error.status_code == 400
+        text = "The body is not valid JSON." if is_unreadable else error.detail
+        problem = HttpProblem(error.status_code, "bad_request", text, field="body")
     else:
         return answer_unknown(request, error)
     return answer_problem(request, problem)

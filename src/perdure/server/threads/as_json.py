@@ -207,10 +207,6 @@ def context_of(state: Mapping[str, Any], path: str) -> list[MessageBody]:
 def _require_text(text: Any, path: str) -> str:
     if not isinstance(text, str):
         raise _invalid_message(path, f"expected a text, got {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise _invalid_message(path, "expected text that UTF-8 can encode") from None
     return text
 
 
