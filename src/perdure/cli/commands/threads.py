@@ -205,7 +205,7 @@ async def _read(storage: StoreCheckpointStorage, thread_id: str, *, all_events: 
 
 
 def _tree(picture: ThreadView) -> dict[str, Any]:
-    head = picture.head
+    head, branches = picture.head, picture.branches
     nothing = dict.fromkeys(("state", "outputs", "answers", "due"))
     questions = nothing if head is None else contents_tree(head)
     return {
@@ -213,7 +213,7 @@ def _tree(picture: ThreadView) -> dict[str, Any]:
         "checkpoints": [checkpoint_tree(item) for item in picture.checkpoints],
         "branches": [
             {**branch, "checkpoints": [item["checkpoint_id"] for item in branch["checkpoints"]]}
-            for branch in (picture.branches.to_dict()["branches"] if picture.branches else ())
+            for branch in (branches.to_dict()["branches"] if branches else ())
         ],
         "requests": [request_tree(*item) for item in picture.questions],
         **{name: questions[name] for name in nothing},

@@ -204,7 +204,8 @@ async def events(
         if chunks:
             parts = hub.log_chunks(thread_id, events, count_before)
             return Stream(hub.stream_frames(parts, hub.to_frames, *ends), **STREAM)
-        return Stream(hub.stream_frames(events, lambda batch: b"".join([e.frame for e in batch]), *ends), **STREAM)
+        frames = hub.stream_frames(events, lambda batch: b"".join([event.frame for event in batch]), *ends)
+        return Stream(frames, **STREAM)
 
 
 def _last_event_id(text: str | None) -> int | None:
