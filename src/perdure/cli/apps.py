@@ -74,13 +74,6 @@ async def load_definition(definitions: DefinitionStore, name: str, version: str 
         return await definitions.load(name, int(version))
 
 
-def find_agent_workflow(value: Any) -> AgentWorkflow | None:
-    """The builder of a workflow of agents, built or not; None for anything else."""
-    if isinstance(value, AgentWorkflowInstance):
-        return AgentWorkflow(value._draft)
-    return value if isinstance(value, AgentWorkflow) else None
-
-
 def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) -> AgentWorkflowInstance:
     """With its executions in this storage. Raises InvalidDefinition, with the name on the command line, and
     NotServable for any other error while it is built."""
@@ -119,4 +112,6 @@ def load_app(app: str, store: str | None = None, thread_id: str | None = None) -
         raise click.UsageError(f"APP names a module, not a file: try {name + ':' + attribute!r} instead of {app!r}.")
     project = Project()
     source, _, build = find_source(app, project)
-    return find_agent_workflow(source) or build_workflow(app, build, project)
+    if isinstance(source, AgentWorkflowInstance):
+        return AgentWorkflow(source._draft)
+    return source if isinstance(source, AgentWorkflow) else build_workflow(app, build, project)

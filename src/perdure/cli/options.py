@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 from perdure.checkpoints.access import is_encrypted
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.cli.errors import Mistake, thread_missing
+from perdure.cli.errors import Mistake
 from perdure.cli.tables import format_time
 from perdure.cli.values import make_printable
 from perdure.errors import DamagedCheckpoint, PerdureError, did_you_mean
@@ -182,7 +182,8 @@ async def find_thread(storage: StoreCheckpointStorage, thread_id: str) -> Thread
     """Raises Mistake if there is none."""
     result = await storage.store.threads(thread_id=thread_id)
     if not result:
-        raise thread_missing(thread_id, [item.thread_id for item in await storage.list_threads(limit=1000)])
+        guess = did_you_mean(thread_id, [item.thread_id for item in await storage.list_threads(limit=1000)])
+        raise Mistake(f"No thread {thread_id!r} exists in this store{guess}. `perdure threads` lists them.")
     return result[0]
 
 
