@@ -102,12 +102,11 @@ class Progress(ABC, Generic[Result]):
     def print_result(self, result: Result) -> None:
         """Prints the state of the thread when its run has ended. Raises Mistake if it failed."""
 
-    def begin(self) -> bool:
-        """Prints the thread. Returns whether it is the first call."""
-        is_first, self.has_started = not self.has_started, True
-        if is_first and not self.is_quiet:
+    def begin(self) -> None:
+        """Prints the thread, once."""
+        if not (self.has_started or self.is_quiet):
             click.secho(f"thread: {make_printable(self.place.thread_id)}", bold=True)
-        return is_first
+        self.has_started = True
 
     def _print_update(self, event: WorkflowEvent) -> bool:
         """Prints the words of an agent, a line for each agent. Returns whether the event holds words."""
@@ -233,18 +232,18 @@ class ExecutionProgress(Progress[WorkflowResult]):
     started: set[str] = field(default_factory=set)
     """Nodes that began to run in this call."""
 
-    def begin(self) -> bool:
+    def begin(self) -> None:
         """Prints also the nodes that finished before."""
-        is_first = super().begin()
-        if not is_first or self.is_quiet or self.before is None:
-            return is_first
+        is_silent = self.has_started or self.is_quiet
+        super().begin()
+        if is_silent or self.before is None:
+            return
         if self.before.result is not None:
             click.secho("the execution ended before: nothing to run", fg="cyan")
-            return is_first
+            return
         for node, state in self.before.nodes.items():
             if state.status == "done" and node != "START":
                 click.secho(f"  {make_printable(node)}: finished before", fg="cyan")
-        return is_first
 
     def print_event(self, event: Any) -> None:
         if isinstance(event, events.WorkflowDiagnosticEvent) and event.level not in ("info", "warning"):
