@@ -5,23 +5,21 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.store import DefinitionStore, StoredDefinition, find_stored_number
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.errors import Mistake
 from perdure.cli.options import StoreLocation, load_keys, work_in
 from perdure.errors import DefinitionNotFound, InvalidDefinition, PerdureError, did_you_mean
 from perdure.server.config.reading import DOCUMENTS
 from perdure.server.config.schema import NotServable
-from perdure.server.registry import AGENT_WORKFLOWS, Project, build_workflow, describe_failure, find_source
+from perdure.server.registry import Project, build_workflow, describe_failure, find_source
 from perdure.workflows.workflow import Workflow
-
-if TYPE_CHECKING:
-    from perdure.agent_workflow.builder.workflow import AgentWorkflow
-    from perdure.agent_workflow.instance import AgentWorkflowInstance
-    from perdure.agent_workflow.store import DefinitionStore, StoredDefinition
 
 
 def is_document(app: str) -> bool:
@@ -31,8 +29,6 @@ def is_document(app: str) -> bool:
 def read_document(app: str) -> AgentWorkflow:
     """The builder that a file describes. Modules that it names are imported from its folder. Raises Mistake for a
     missing file, and InvalidDefinition, with file and place, for an error in it."""
-    from perdure.agent_workflow.builder.workflow import AgentWorkflow
-
     path = Path(app)
     if not path.is_file():
         files = [str(path.parent / entry.name) for entry in path.parent.glob("*") if is_document(entry.name)]
@@ -44,9 +40,6 @@ def read_document(app: str) -> AgentWorkflow:
 def load_stored_document(app: str, store: str | None, thread_id: str | None = None) -> AgentWorkflow:
     """The builder of a definition in the store, `NAME` or `NAME@VERSION`; of an existing thread, the version that it
     began with. Raises UsageError for an unknown name."""
-    from perdure.agent_workflow.builder.workflow import AgentWorkflow
-    from perdure.agent_workflow.store import DefinitionStore, find_stored_number
-
     name, _, version = app.partition("@")
 
     async def load(storage: StoreCheckpointStorage) -> AgentWorkflow:
@@ -81,23 +74,9 @@ async def load_definition(definitions: DefinitionStore, name: str, version: str 
         return await definitions.load(name, int(version))
 
 
-def find_agent_workflow(value: Any) -> AgentWorkflow | None:
-    """The builder of a workflow of agents, built or not; None for anything else. Loads nothing for the latter."""
-    if not type(value).__module__.startswith(AGENT_WORKFLOWS):
-        return None
-    from perdure.agent_workflow.builder.workflow import AgentWorkflow
-    from perdure.agent_workflow.instance import AgentWorkflowInstance
-
-    if isinstance(value, AgentWorkflowInstance):
-        return AgentWorkflow(value._draft)
-    return value if isinstance(value, AgentWorkflow) else None
-
-
 def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) -> AgentWorkflowInstance:
     """With its executions in this storage. Raises InvalidDefinition, with the name on the command line, and
     NotServable for any other error while it is built."""
-    from perdure.agent_workflow.builder.workflow import AgentWorkflow
-
     builder = AgentWorkflow(dataclasses.replace(workflow._draft))  # what the module has stays as it is
     builder.with_checkpointing().with_workflow_store(storage)
     if place.sessions is not None:
@@ -112,9 +91,6 @@ def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) 
         raise
     except Exception as error:
         raise NotServable(place.app, f"cannot be built: {describe_failure(error, Project())}") from error
-
-
-# ---------------------------------------------------------------- apps
 
 
 def load_app(app: str, store: str | None = None, thread_id: str | None = None) -> Workflow | AgentWorkflow:
@@ -136,4 +112,6 @@ def load_app(app: str, store: str | None = None, thread_id: str | None = None) -
         raise click.UsageError(f"APP names a module, not a file: try {name + ':' + attribute!r} instead of {app!r}.")
     project = Project()
     source, _, build = find_source(app, project)
-    return find_agent_workflow(source) or build_workflow(app, build, project)
+    if isinstance(source, AgentWorkflowInstance):
+        return AgentWorkflow(source._draft)
+    return source if isinstance(source, AgentWorkflow) else build_workflow(app, build, project)

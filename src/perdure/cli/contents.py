@@ -14,8 +14,6 @@ from perdure.cli.values import make_printable, shorten, to_line, to_lines, to_tr
 from perdure.events import WorkflowEvent
 from perdure.records import Answer, ChildCheckpoint, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
-# ---------------------------------------------------------------- questions
-
 
 def print_request(request: WorkflowEvent) -> None:
     """A question, with its terms."""

@@ -21,7 +21,6 @@ from perdure.errors import (
     ThreadNotIdle,
     UnknownRequest,
     WrongStateType,
-    did_you_mean,
 )
 
 INTERRUPTED = 130
@@ -33,11 +32,6 @@ class Mistake(click.ClickException):
 
     def __init__(self, sentence: str) -> None:
         super().__init__(make_printable(sentence))
-
-
-def thread_missing(thread_id: str, thread_ids: list[str]) -> Mistake:
-    guess = did_you_mean(thread_id, thread_ids)
-    return Mistake(f"No thread {thread_id!r} exists in this store{guess}. `perdure threads` lists them.")
 
 
 def explain(problem: BaseException) -> str:

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from perdure.checkpoints.access import is_encrypted
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.cli.errors import Mistake, thread_missing
+from perdure.cli.errors import Mistake
 from perdure.cli.tables import format_time
 from perdure.cli.values import make_printable
 from perdure.errors import DamagedCheckpoint, PerdureError, did_you_mean
 from perdure.records import CheckpointInfo, ThreadInfo
-from perdure.storages import open_store
+from perdure.storages import keys_in_environment, open_store
 from perdure.stores.memory.store import MemoryStore
-from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
+from perdure.stores.postgres.urls import Unreachable, is_postgres, redacted_url, split_schema
 
 if TYPE_CHECKING:
     from perdure.codecs.aes_gcm import AesGcm
@@ -52,6 +53,12 @@ sessions_option = click.option(
     "--sessions", metavar="FOLDER", help="Where agents' conversations are stored, if the workflow has any."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
+
+
+def output_and_store_options(command: Decorated) -> Decorated:
+    return json_option(store_option(command))
+
+
 yes_option = click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 takeover_option = click.option(
     "--takeover", is_flag=True, help="Take the thread over from its owner, such as a process that hangs."
@@ -60,8 +67,6 @@ takeover_option = click.option(
 
 def load_keys() -> AesGcm | None:
     """The keys in the environment, which every command uses. Raises UsageError for an invalid key."""
-    from perdure.storages import keys_in_environment
-
     try:
         return keys_in_environment()
     except ValueError as error:
@@ -116,7 +121,6 @@ def _check_postgres(url: str, *, may_be_new: bool) -> None:
     """Raises Mistake unless the server answers and has the schema: a storage would create it, and wait for a server
     that does not answer."""
     from perdure.stores.postgres.health import inspect_schema
-    from perdure.stores.postgres.urls import Unreachable
 
     dsn, named = split_schema(url)
     schema = named or DEFAULT_SCHEMA
@@ -143,8 +147,6 @@ def _is_in_memory(storage: StoreCheckpointStorage) -> bool:
 @asynccontextmanager
 async def source_store(store: str, named: str) -> AsyncIterator[StoreCheckpointStorage]:
     """The open storage that threads are copied from, with the keys that it needs."""
-    from perdure.checkpoints.access import is_encrypted
-
     async with find_store(store, named=named, with_keys=False) as storage:
         if load_keys() is None or not await is_encrypted(storage.store):
             yield storage
@@ -168,8 +170,7 @@ def work_in(
 def store_command(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """A command that works in one existing store: that of `--store`, or of an argument `url`."""
 
-    @json_option
-    @store_option
+    @output_and_store_options
     @functools.wraps(command)
     def run(store: str | None, url: str | None = None, **arguments: Any) -> None:
         work_in(url or store, lambda storage: command(storage, **arguments))
@@ -181,7 +182,8 @@ async def find_thread(storage: StoreCheckpointStorage, thread_id: str) -> Thread
     """Raises Mistake if there is none."""
     result = await storage.store.threads(thread_id=thread_id)
     if not result:
-        raise thread_missing(thread_id, [item.thread_id for item in await storage.list_threads(limit=1000)])
+        guess = did_you_mean(thread_id, [item.thread_id for item in await storage.list_threads(limit=1000)])
+        raise Mistake(f"No thread {thread_id!r} exists in this store{guess}. `perdure threads` lists them.")
     return result[0]
 
 
@@ -214,15 +216,13 @@ class StoreLocation:
         return () if self.sessions is None else ("--sessions", self.sessions)
 
     def _command(self, *words: str) -> str:
-        return make_printable(shlex.join(("perdure", *words, *self._store_option())))
-
-    def _store_option(self) -> tuple[str, ...]:
-        if self.store is None:
-            return ()
-        if not is_postgres(self.store):
-            return ("--store", self.store)
+        words = ("perdure", *words)
+        if self.store is not None and not is_postgres(self.store):
+            words += ("--store", self.store)
         # Never with its password. Where the variable names it, it need not be named again.
-        return () if self.store == os.environ.get(VARIABLE) else ("--store", redacted_url(self.store))
+        elif self.store is not None and self.store != os.environ.get(VARIABLE):
+            words += ("--store", redacted_url(self.store))
+        return make_printable(shlex.join(words))
 
 
 # ---------------------------------------------------------------- completing

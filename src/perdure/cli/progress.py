@@ -7,6 +7,7 @@ import enum
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
@@ -81,18 +82,18 @@ def _required_fields(cls: Any) -> Iterator[tuple[str, Any]]:
 Result = TypeVar("Result")
 
 
+@dataclass
 class Progress(ABC, Generic[Result]):
     """The state of a run while its events are printed."""
 
-    def __init__(self, place: StoreLocation, *, is_quiet: bool = False) -> None:
-        self._place = place
-        self.is_quiet = is_quiet
-        """Whether it prints no events: the output is for machines."""
-        self.has_started = False
-        self.failed_at: str | None = None
-        """The executor or node that failed, once one has."""
-        self._speaker: str | None = None
-        """The agent whose words are in the unfinished line."""
+    place: StoreLocation
+    is_quiet: bool = False
+    """Whether it prints no events: the output is for machines."""
+    has_started: bool = False
+    failed_at: str | None = None
+    """The executor or node that failed, once one has."""
+    speaker: str | None = None
+    """The agent whose words are in the unfinished line."""
 
     @abstractmethod
     def print_event(self, event: Any) -> None: ...
@@ -101,28 +102,27 @@ class Progress(ABC, Generic[Result]):
     def print_result(self, result: Result) -> None:
         """Prints the state of the thread when its run has ended. Raises Mistake if it failed."""
 
-    def begin(self) -> bool:
-        """Prints the thread. Returns whether it is the first call."""
-        is_first, self.has_started = not self.has_started, True
-        if is_first and not self.is_quiet:
-            click.secho(f"thread: {make_printable(self._place.thread_id)}", bold=True)
-        return is_first
+    def begin(self) -> None:
+        """Prints the thread, once."""
+        if not (self.has_started or self.is_quiet):
+            click.secho(f"thread: {make_printable(self.place.thread_id)}", bold=True)
+        self.has_started = True
 
     def _print_update(self, event: WorkflowEvent) -> bool:
         """Prints the words of an agent, a line for each agent. Returns whether the event holds words."""
         if not isinstance(event.data, AgentResponseUpdate):
             return False
         speaker, text = str(event.executor_id), make_printable(event.data.text)
-        if text and self._speaker != speaker:
+        if text and self.speaker != speaker:
             self._end_words()
             click.secho(f"  {make_printable(speaker)}: ", dim=True, nl=False)
-            self._speaker = speaker
+            self.speaker = speaker
         click.secho(text, dim=True, nl=False)
         return True
 
     def _end_words(self) -> None:
-        if self._speaker is not None:
-            self._speaker = None
+        if self.speaker is not None:
+            self.speaker = None
             click.echo()
 
 
@@ -143,7 +143,7 @@ class RunProgress(Progress[WorkflowRunResult]):
 
     def print_result(self, result: WorkflowRunResult) -> None:
         if not self.is_quiet:
-            _print_rest(result, self._place)
+            _print_rest(result, self.place)
             return
         print_json(
             {
@@ -223,29 +223,27 @@ def _error_text(event: WorkflowEvent) -> str:
 # ---------------------------------------------------------------- executions of workflows of agents
 
 
+@dataclass
 class ExecutionProgress(Progress[WorkflowResult]):
     """Prints the events of one execution of a workflow of agents, each in a line."""
 
     before: ExecutionState | None = None
     """How far the execution was."""
+    started: set[str] = field(default_factory=set)
+    """Nodes that began to run in this call."""
 
-    def __init__(self, place: StoreLocation, *, is_quiet: bool = False) -> None:
-        super().__init__(place, is_quiet=is_quiet)
-        self._started: set[str] = set()
-        """Nodes that began to run in this call."""
-
-    def begin(self) -> bool:
+    def begin(self) -> None:
         """Prints also the nodes that finished before."""
-        is_first = super().begin()
-        if not is_first or self.is_quiet or self.before is None:
-            return is_first
+        is_silent = self.has_started or self.is_quiet
+        super().begin()
+        if is_silent or self.before is None:
+            return
         if self.before.result is not None:
             click.secho("the execution ended before: nothing to run", fg="cyan")
-            return is_first
+            return
         for node, state in self.before.nodes.items():
             if state.status == "done" and node != "START":
                 click.secho(f"  {make_printable(node)}: finished before", fg="cyan")
-        return is_first
 
     def print_event(self, event: Any) -> None:
         if isinstance(event, events.WorkflowDiagnosticEvent) and event.level not in ("info", "warning"):
@@ -254,8 +252,8 @@ class ExecutionProgress(Progress[WorkflowResult]):
         if isinstance(event, events.WorkflowAgentCompletedEvent) and not event.success:
             self.failed_at = self.failed_at or _node_path(event)
         if isinstance(event, events.WorkflowAgentStartedEvent):
-            self._started.add(_node_path(event))
-        if isinstance(event, events.WorkflowApprovalRequestedEvent) and _node_path(event) not in self._started:
+            self.started.add(_node_path(event))
+        if isinstance(event, events.WorkflowApprovalRequestedEvent) and _node_path(event) not in self.started:
             return  # asked before: pending requests are printed at the end
         if self.is_quiet:
             return
@@ -268,11 +266,13 @@ class ExecutionProgress(Progress[WorkflowResult]):
     def print_result(self, result: WorkflowResult) -> None:
         self.begin()
         if self.is_quiet:
-            print_json(_result_tree(result))
+            tree = {name: getattr(result, name) for name in RESULT_FIELDS}
+            requests = [_request_tree(request) for request in result.pending]
+            print_json({"thread_id": result.execution_id, **tree, "requests": requests})
         else:
-            _print_result(result, self._place)
+            _print_result(result, self.place)
         if result.state == "failed":
-            raise Mistake(self._place.add_resume_hint(f"The execution stopped: {result.error}"))
+            raise Mistake(self.place.add_resume_hint(f"The execution stopped: {result.error}"))
         if result.state == "completed" and not result.success:
             raise Mistake(f"The execution ended with an error: {result.error}")
 
@@ -324,14 +324,6 @@ def _node_path(event: Any) -> str:
 
 
 RESULT_FIELDS = ("checkpoint_id", "state", "success", "final_answer", "outputs", "error", "duration", "usage")
-
-
-def _result_tree(result: WorkflowResult) -> dict[str, Any]:
-    return {
-        "thread_id": result.execution_id,
-        **{name: getattr(result, name) for name in RESULT_FIELDS},
-        "requests": [_request_tree(state) for state in result.pending],
-    }
 
 
 def _request_tree(request: events.WorkflowApprovalRequestedEvent) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
+import msgspec
 
 from perdure.cli.values import make_printable
 from perdure.events import WorkflowRunState
@@ -31,7 +32,9 @@ def print_table(headers: Sequence[str], rows: Rows) -> None:
     """
     cleaned = [[" ".join(make_printable(cell).split()) for cell in row] for row in rows]
     if not sys.stdout.isatty():
-        _print_columns(headers, cleaned)
+        widths = _widths(headers, cleaned)
+        for row in (headers, *cleaned):
+            click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         return
     used = [index for index in range(len(headers)) if any(row[index] for row in cleaned)]
     shown, cells = [headers[index] for index in used], [[row[index] for index in used] for row in cleaned]
@@ -45,13 +48,6 @@ def print_table(headers: Sequence[str], rows: Rows) -> None:
 
 def _widths(headers: Sequence[str], rows: Rows) -> list[int]:
     return [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
-
-
-def _print_columns(headers: Sequence[str], rows: Rows) -> None:
-    widths = _widths(headers, rows)
-    for row in (headers, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
 
 
 def _print_folded(headers: Sequence[str], rows: Rows) -> None:
@@ -99,6 +95,24 @@ def fold(text: str, indent: int) -> str:
 def print_json(tree: Any) -> None:
     """ASCII only, so that no terminal or pipe can spoil it."""
     click.echo(json.dumps(tree, indent=2))
+
+
+def print_result(tree: Any, sentence: str, *, as_json: bool) -> None:
+    """The result of a command: for machines as JSON, for people as a sentence."""
+    if as_json:
+        print_json(tree)
+    else:
+        print_folded(make_printable(sentence))
+
+
+def print_list(trees: list[Any], headers: Sequence[str], rows: Rows, *, as_json: bool, nothing: str) -> None:
+    """Items for machines as JSON, for people as a table. `nothing`: the sentence where no item exists."""
+    if as_json:
+        print_json(trees)
+    elif not trees:
+        click.echo(nothing)
+    else:
+        print_table(headers, rows)
 
 
 # ---------------------------------------------------------------- times
@@ -149,17 +163,8 @@ def thread_status(thread: ThreadInfo) -> str:
 
 
 def thread_tree(thread: ThreadInfo) -> dict[str, Any]:
-    return {
-        "thread_id": thread.thread_id,
-        "workflow_name": thread.workflow_name,
-        "standing": thread_status(thread),
-        "status": thread.status,
-        "number": thread.number,
-        "updated_at": thread.updated_at,
-        "due_at": iso_time(thread.due_at),
-        "checkpoint_id": thread.checkpoint_id,
-        "run_id": thread.run_id,
-    }
+    fields = msgspec.structs.asdict(thread)
+    return {**fields, "standing": thread_status(thread), "due_at": iso_time(thread.due_at)}
 
 
 # ---------------------------------------------------------------- amounts

@@ -127,12 +127,11 @@ class Client:
 
     async def invoke(self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]) -> models.InvokeResult:
         """One turn of a conversation. Raises RunFailed if its run fails, and StillRunning if that takes too long."""
-        turn = new_turn(messages, options)
+        body = new_turn(messages, options)
+        url, kind = build_path("graph", "invoke"), models.InvokeResult
         # No read timeout: the server answers when its own limit ends.
-        call = HttpCall[models.InvokeResult](
-            "POST", build_path("graph", "invoke"), models.InvokeResult, body=turn.body, seconds=None
-        )
-        return await start_run(self._connection, call, turn.thread_id, turn.run_id)
+        call = HttpCall[models.InvokeResult]("POST", url, kind, body=body, seconds=None)
+        return await start_run(self._connection, call, body["config"]["thread_id"], body["config"]["run_id"])
 
     def stream(
         self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]
@@ -204,7 +203,7 @@ class Client:
         return await fetch(self._connection, thread_call(thread_id))
 
     async def delete_thread(self, thread_id: str) -> None:
-        await self._ask("DELETE", ["threads", thread_id], models.Done)
+        await self._ask("DELETE", ["threads", thread_id], dict[str, Any])
 
     async def state(self, thread_id: str) -> dict[str, Any]:
         """`context`, `execution_meta` and the shared state."""
@@ -217,7 +216,7 @@ class Client:
 
     async def clear_state(self, thread_id: str) -> None:
         """Clear the conversation and the state. The history stays."""
-        await self._ask("DELETE", ["threads", thread_id, "state"], models.Done)
+        await self._ask("DELETE", ["threads", thread_id, "state"], dict[str, Any])
 
     async def patch_state(
         self, thread_id: str, update_state: Mapping[str, Any] | None = None, *, remove_state: Iterable[str] = ()
@@ -242,7 +241,7 @@ class Client:
         return await self._ask("GET", ["threads", thread_id, "messages", message_id], models.Message, "message")
 
     async def delete_message(self, thread_id: str, message_id: str) -> None:
-        await self._ask("DELETE", ["threads", thread_id, "messages", message_id], models.Done)
+        await self._ask("DELETE", ["threads", thread_id, "messages", message_id], dict[str, Any])
 
     # ------------------------------------------------------------ time travel
 

@@ -16,7 +16,7 @@ import httpx
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from perdure.client.errors import ClientError, ConnectionLost, NotSent, UnreadableAnswer
+from perdure.client.errors import ClientError, ConnectionLost, NotSent, UnreadableAnswer, parse_error
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -270,17 +270,6 @@ class Connection:
         return ConnectionLost(f"{where}: the connection broke ({why}).")
 
 
-class Answered(msgspec.Struct, frozen=True):
-    status: int
-    headers: Mapping[str, str]
-    """By name in lower case."""
-    body: bytes = b""
-
-    @property
-    def is_success(self) -> bool:
-        return 200 <= self.status < 300
-
-
 class HttpStream:
     """The body of one answer, piece by piece. It can be opened again, for another answer."""
 
@@ -290,17 +279,26 @@ class HttpStream:
         self._response: httpx.Response | None = None
         self._pieces: Any = None
 
-    async def open(self, call: HttpCall[Any]) -> Answered:
-        """Close the answer before and send the request. The result has a body only if it is not a success.
+    async def open(self, call: HttpCall[Any]) -> httpx.Response:
+        """Close the answer before and send the request. The result is without its body, which `read` returns.
 
-        Raises NotSent, ConnectionLost or UnreadableAnswer.
+        Raises ClientError, also if the server rejects the request.
         """
-        await self.close()
+        await self.aclose()
         io = self._connection.io
         self._response = response = await self._do(call, io.send(self._connection.build_request(call)))
         self._call, self._pieces = call, io.pieces(response)
-        answered = Answered(response.status_code, dict(response.headers))
-        return answered if answered.is_success else msgspec.structs.replace(answered, body=await self.read_all())
+        status = response.status_code
+        if response.is_success or status in call.also:
+            return response
+        body = await self.read_all()
+        if 300 <= status < 400:
+            raise UnreadableAnswer(
+                f"{call.method} {call.path} is redirected. Use the address that answers: the client sends "
+                "credentials to no other address.",
+                status=status,
+            )
+        raise parse_error(status, response.headers, body)
 
     async def read(self) -> bytes:
         """The next bytes; empty at the end. Raises ConnectionLost or UnreadableAnswer."""
@@ -313,17 +311,17 @@ class HttpStream:
         pieces = []
         while piece := await self.read():
             pieces.append(piece)
-        await self.close()
+        await self.aclose()
         return b"".join(pieces)
 
     async def _do(self, call: HttpCall[Any], step: Awaitable[T]) -> T:
         try:
             return await step
         except (httpx.HTTPError, httpx.StreamError) as error:
-            await self.close()
+            await self.aclose()
             raise self._connection.failure(call, error) from error
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         response, pieces = self._response, self._pieces
         self._call = self._response = self._pieces = None
         if response is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator
-from typing import Any, Self
+from contextlib import aclosing
+from typing import Any
 
 import msgspec
 
 from perdure.client.connection import Connection, HttpCall, HttpStream
 from perdure.client.errors import ClientError, ConnectionLost, CursorExpired, UnreadableAnswer
-from perdure.client.fetch import TRY_AGAIN, Reconnects, events_call, find_error
+from perdure.client.fetch import TRY_AGAIN, Reconnects, events_call
 from perdure.client.models import Event
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -25,10 +26,6 @@ class SseFrame(msgspec.Struct, frozen=True):
     data: str
     id: str | None = None
     """None if the frame has no `id` line."""
-
-
-class FrameTooLarge(ValueError):
-    """A frame exceeds the size limit."""
 
 
 class Frames:
@@ -50,7 +47,7 @@ class Frames:
         self._size = 0
 
     def feed(self, data: bytes) -> list[SseFrame]:
-        """Raises FrameTooLarge, and UnicodeDecodeError if the bytes are not UTF-8."""
+        """Raises ValueError if a frame exceeds the size limit, or if the bytes are not UTF-8."""
         frames: list[SseFrame] = []
         if self._ended_with_cr and data:
             self._ended_with_cr = False
@@ -73,7 +70,7 @@ class Frames:
     def _count(self, size: int) -> None:
         self._size += size
         if self._size > self._largest:
-            raise FrameTooLarge(f"A frame of the stream has more than {self._largest} bytes.")
+            raise ValueError(f"A frame of the stream has more than {self._largest} bytes.")
 
     def _parse_line(self, line: bytes) -> SseFrame | None:
         if not self._has_begun:
@@ -118,22 +115,14 @@ class EventStream:
         self.reconnects = Reconnects(connection)
         self._frames = Frames()
         self._unread: deque[SseFrame] = deque()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self._http.close()
+        self.aclose = self._http.aclose
 
     async def open(self, call: HttpCall[Any]) -> None:
         """Raises ClientError: the server rejects the request, or the connection fails."""
-        answered = await self._http.open(call)
-        error = find_error(call, answered)
-        if error is not None:
-            raise error
-        kind = answered.headers.get("content-type", "")
+        response = await self._http.open(call)
+        kind = response.headers.get("content-type", "")
         if not kind.startswith("text/event-stream"):
-            raise UnreadableAnswer(f"{call.path} is not a stream of events but {kind!r}.", status=answered.status)
+            raise UnreadableAnswer(f"{call.path} is not a stream of events but {kind!r}.", status=response.status_code)
         self._frames = Frames()
         self._unread.clear()
 
@@ -147,7 +136,7 @@ class EventStream:
             before = self._frames.comments
             try:
                 self._unread.extend(self._frames.feed(data))
-            except (FrameTooLarge, UnicodeDecodeError) as error:
+            except ValueError as error:
                 raise UnreadableAnswer(f"The stream cannot be read: {error}") from error
             self.reconnects.asked_for = self._frames.retry_seconds or self.reconnects.asked_for
             if not self._unread and self._frames.comments > before:
@@ -180,7 +169,7 @@ async def events(
 ) -> AsyncGenerator[Event, None]:
     """Each event of a thread once and in order, until the caller stops. Raises ClientError."""
     cursor = after
-    async with EventStream(connection) as stream:
+    async with aclosing(EventStream(connection)) as stream:
         while True:
             try:
                 await stream.open(events_call(thread_id, cursor, live=live))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 
+import httpx
 import msgspec
 
-from perdure.client.connection import STREAM_SECONDS, Answered, Connection, HttpCall, HttpStream, build_path, omit_none
+from perdure.client.connection import STREAM_SECONDS, Connection, HttpCall, HttpStream, build_path, omit_none
 from perdure.client.errors import (
     ClientError,
     ConnectionLost,
@@ -65,34 +68,31 @@ class Reconnects:
 
 async def fetch(connection: Connection, call: HttpCall[T]) -> T:
     """The answer of the first server that succeeds. Raises ClientError otherwise."""
-    for attempt in range(1, connection.patience.attempts + 1):
+    response, body = await repeat(connection, partial(_send, connection, call), only_reads=call.method == "GET")
+    return decode_answer(call, response, body)
+
+
+async def repeat(connection: Connection, send: Callable[[], Awaitable[T]], *, only_reads: bool) -> T:
+    """The result of the first attempt that succeeds. A request that was not sent can be repeated, and one that only
+    reads. Raises ClientError otherwise."""
+    attempt = 0
+    while True:
+        attempt += 1
         try:
-            answered = await _send(connection, call)
+            return await send()
         except ClientError as error:
-            # A request that was not sent can be repeated, and one that only reads.
-            may_repeat = isinstance(error, NotSent) or (call.method == "GET" and isinstance(error, TRY_AGAIN))
-            if not may_repeat or attempt == connection.patience.attempts:
-                raise
+            may_repeat = isinstance(error, NotSent) or (only_reads and isinstance(error, TRY_AGAIN))
             wait = connection.wait_after(attempt, error)
-            if wait > connection.patience.longest_wait:
+            is_last = attempt == connection.patience.attempts or wait > connection.patience.longest_wait
+            if not may_repeat or is_last:
                 raise
-        else:
-            return decode_answer(call, answered)
         connection.use_next_server()
         await connection.io.sleep(wait)
-    raise ValueError("patience.attempts must be at least 1.")
 
 
-async def _send(connection: Connection, call: HttpCall[Any]) -> Answered:
-    stream = HttpStream(connection)
-    try:
-        answered = await stream.open(call)
-        error = find_error(call, answered)
-        if error is not None:
-            raise error
-        return msgspec.structs.replace(answered, body=await stream.read_all()) if answered.is_success else answered
-    finally:
-        await stream.close()
+async def _send(connection: Connection, call: HttpCall[Any]) -> tuple[httpx.Response, bytes]:
+    async with aclosing(HttpStream(connection)) as stream:
+        return await stream.open(call), await stream.read_all()
 
 
 async def fetch_patiently(connection: Connection, call: HttpCall[T]) -> T:
@@ -135,36 +135,23 @@ async def start_run(connection: Connection, call: HttpCall[T], thread_id: str, r
     ) from error
 
 
-def find_error(call: HttpCall[Any], answered: Answered) -> ClientError | None:
-    """None for a success."""
-    if answered.is_success or answered.status in call.also:
-        return None
-    if 300 <= answered.status < 400:
-        return UnreadableAnswer(
-            f"{call.method} {call.path} is redirected. Use the address that answers: the client sends "
-            "credentials to no other address.",
-            status=answered.status,
-        )
-    return parse_error(answered.status, answered.headers, answered.body)
-
-
-def decode_answer(call: HttpCall[T], answered: Answered) -> T:
+def decode_answer(call: HttpCall[T], response: httpx.Response, body: bytes) -> T:
     """Raises UnreadableAnswer."""
     try:
-        payload = msgspec.Raw(answered.body)
+        payload = msgspec.Raw(body)
         for key in ("data", call.under):
             if key is not None:
                 payload = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])[key]
         value: T = msgspec.json.decode(payload, type=call.kind)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
-        if answered.status in call.also:
-            raise parse_error(answered.status, answered.headers, answered.body) from error
+        if response.status_code in call.also:
+            raise parse_error(response.status_code, response.headers, body) from error
         where = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise UnreadableAnswer(
             f"{call.method} {call.path} has an answer that this client does not understand: {where}. The "
             "server may have done the work. Is this the address of a perdure server?",
-            status=answered.status,
-            request_id=answered.headers.get("x-request-id"),
+            status=response.status_code,
+            request_id=response.headers.get("x-request-id"),
         ) from error
     return value
 
@@ -174,15 +161,10 @@ def decode_answer(call: HttpCall[T], answered: Answered) -> T:
 
 async def download(connection: Connection, call: HttpCall[None], write: Callable[[bytes], object]) -> None:
     """Write a file piece by piece. Raises ClientError."""
-    stream = HttpStream(connection)
-    try:
-        error = find_error(call, await stream.open(call))
-        if error is not None:
-            raise error
+    async with aclosing(HttpStream(connection)) as stream:
+        await stream.open(call)
         while piece := await stream.read():
             await connection.io.call(write, piece)
-    finally:
-        await stream.close()
 
 
 # ---------------------------------------------------------------- requests of more than one method

@@ -292,11 +292,3 @@ class Event(Answer, frozen=True, kw_only=True):
     timestamp: datetime | None = None
     thread_id: str | None = None
     run_id: str | None = None
-
-
-class Done(Answer, frozen=True, kw_only=True):
-    """The answer to a change that returns nothing else."""
-
-    success: bool = True
-    message: str = ""
-    data: Any = None

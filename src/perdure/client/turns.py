@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import UNSET
@@ -13,7 +13,7 @@ from msgspec import UNSET
 from perdure.client.connection import STREAM_SECONDS, Connection, HttpCall, build_path, omit_none
 from perdure.client.errors import ConnectionLost, NotFound, NotSent, RunFailed, RunInterrupted, UnreadableAnswer
 from perdure.client.event_stream import EventStream
-from perdure.client.fetch import TRY_AGAIN, events_call, fetch_patiently, run_call, state_call, thread_call
+from perdure.client.fetch import TRY_AGAIN, events_call, fetch_patiently, repeat, run_call, state_call, thread_call
 from perdure.client.models import AT_REST, Chunk
 from perdure.names import check_options, new_run_id, new_thread_id
 
@@ -49,31 +49,25 @@ class TurnArguments(TypedDict, total=False):
     """`thread_name`, `thread_meta`."""
 
 
-class TurnCall(NamedTuple):
-    """A turn to send. The client chooses its ids, so that it can find the run if the answer is lost."""
+def new_turn(messages: MessagesIn | None, options: TurnArguments) -> dict[str, Any]:
+    """A turn to send. The client chooses its ids, so that it can find the run if the answer is lost.
 
-    thread_id: str
-    run_id: str
-    body: dict[str, Any]
-
-
-def new_turn(messages: MessagesIn | None, options: TurnArguments) -> TurnCall:
-    """Raises ValueError if the arguments do not make a turn, and TypeError for an unknown option."""
+    Raises ValueError if the arguments do not make a turn, and TypeError for an unknown option.
+    """
     check_options("A turn", options, TurnArguments.__annotations__)
     thread_id, resume = options.get("thread_id"), options.get("resume", UNSET)
     if (messages is None) != (resume is not UNSET):
         raise ValueError("Give messages, or resume: one of them. Nothing was sent.")
     if messages is None and thread_id is None:
         raise ValueError("resume needs a thread_id. Nothing was sent.")
-    thread_id, run_id = new_thread_id() if thread_id is None else thread_id, new_run_id()
-    own = {"thread_id": thread_id, "run_id": run_id, "on_busy": options.get("on_busy", "reject")}
-    body: dict[str, Any] = {
+    thread_id = new_thread_id() if thread_id is None else thread_id
+    own = {"thread_id": thread_id, "run_id": new_run_id(), "on_busy": options.get("on_busy", "reject")}
+    return {
         "config": {**options.get("config", {}), **own},
         "response_granularity": options.get("response_granularity", "low"),
         **omit_none(initial_state=options.get("initial_state")),
         **({"resume": resume} if messages is None else {"messages": to_messages(messages)}),
     }
-    return TurnCall(thread_id, run_id, body)
 
 
 # ---------------------------------------------------------------- the stream
@@ -87,13 +81,6 @@ def decode_chunk(seq: int | None, data: Mapping[str, Any]) -> Chunk:
         raise UnreadableAnswer(f"A chunk of the stream cannot be read: {error}") from error
 
 
-def stream_notice(thread_id: str, run_id: str | None, data: Mapping[str, Any]) -> Chunk:
-    """A chunk about the stream itself."""
-    return Chunk(
-        event="updates", data=dict(data), thread_id=thread_id, run_id=run_id, metadata={}, timestamp=time.time()
-    )
-
-
 MAX_RUN_LOOKUPS = 3
 """Lookups of a run that the server may be about to start."""
 
@@ -101,12 +88,12 @@ MAX_RUN_LOOKUPS = 3
 class StreamedTurn:
     """One streamed turn."""
 
-    def __init__(self, connection: Connection, turn: TurnCall) -> None:
+    def __init__(self, connection: Connection, body: dict[str, Any]) -> None:
         self._connection = connection
-        self._turn = turn
+        self._body = body
         self._stream = EventStream(connection)
-        self._thread_id = turn.thread_id
-        self._run_id = turn.run_id
+        self._thread_id: str = body["config"]["thread_id"]
+        self._run_id: str = body["config"]["run_id"]
         """The run that moves the thread for this turn."""
         self._has_begun = False
         """Whether the server confirmed the start."""
@@ -124,7 +111,7 @@ class StreamedTurn:
 
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
         is_complete = False
-        async with self._stream:
+        async with aclosing(self._stream):
             try:
                 await self._begin()
                 while not is_complete:
@@ -158,20 +145,10 @@ class StreamedTurn:
     async def _begin(self) -> None:
         """Sends the turn once. Only a request that was not sent is repeated."""
         # A queued turn starts when its thread is free, however long that takes.
-        connection, body = self._connection, self._turn.body
+        body = self._body
         seconds = None if body["config"]["on_busy"] == "enqueue" else STREAM_SECONDS
         call = HttpCall[None]("POST", build_path("graph", "stream"), None, body=body, seconds=seconds)
-        for attempt in range(1, connection.patience.attempts + 1):
-            try:
-                await self._stream.open(call)
-            except NotSent as error:
-                if attempt == connection.patience.attempts:
-                    raise
-                wait = connection.wait_after(attempt, error)
-                connection.use_next_server()
-                await connection.io.sleep(wait)
-            else:
-                return
+        await repeat(self._connection, lambda: self._stream.open(call), only_reads=False)
 
     async def _next_chunk(self) -> Chunk:
         """Raises ConnectionLost, also if the server stops before the run ends."""
@@ -215,10 +192,10 @@ class StreamedTurn:
         began = "The server had started it and was lost before it wrote anything." if self._has_begun else ""
         raise ConnectionLost(
             f"The connection broke before the first event of the turn ({lost.message}), and the server has no "
-            f"run {self._turn.run_id} of thread {self._thread_id!r}. {began or 'Most likely it did not start.'} The "
+            f"run {self._run_id} of thread {self._thread_id!r}. {began or 'Most likely it did not start.'} The "
             "client did not send it again: read the thread's messages before you do.",
             thread_id=self._thread_id,
-            run_id=self._turn.run_id,
+            run_id=self._run_id,
         ) from lost
 
     async def _chunks_of_log(self) -> AsyncGenerator[Chunk, None]:
@@ -226,7 +203,7 @@ class StreamedTurn:
         while self._state is None:
             try:
                 await self._stream.open(events_call(self._thread_id, self._cursor, chunks=True))
-                yield stream_notice(self._thread_id, self._run_id, {"status": "reconnected", "cursor": self._seq})
+                yield self._chunk("updates", data={"status": "reconnected", "cursor": self._seq})
                 begun, repeated = self._seq, self._chunk_count
                 while self._state is None:
                     entry = await self._stream.next()
@@ -281,15 +258,18 @@ class StreamedTurn:
     async def _end_chunks(self) -> list[Chunk]:
         """The final chunks that the lost connection would have carried."""
         chunks = []
-        if self._turn.body["response_granularity"] == "full":
+        if self._body["response_granularity"] == "full":
             state = await fetch_patiently(self._connection, state_call(self._thread_id))
-            chunks.append(
-                Chunk(event="state", state=state, thread_id=self._thread_id, run_id=self._run_id, metadata={})
-            )
+            chunks.append(self._chunk("state", state=state))
         pending: list[str] = []
         if self._state == "IDLE_WITH_PENDING_REQUESTS":
             run = await fetch_patiently(self._connection, run_call(self._thread_id, self._run_id))
             pending = [content.request_id for content in run.requests]
         about = {"thread_id": self._thread_id, "run_id": self._run_id, "state": self._state}
         done = {**about, "pending_requests": pending, "status": "done", "cursor": self._seq}
-        return [*chunks, stream_notice(self._thread_id, self._run_id, done)]
+        return [*chunks, self._chunk("updates", data=done)]
+
+    def _chunk(self, event: str, **content: Any) -> Chunk:
+        """A chunk of the client itself."""
+        about: dict[str, Any] = {"thread_id": self._thread_id, "run_id": self._run_id, "timestamp": time.time()}
+        return Chunk(event=event, metadata={}, **about, **content)

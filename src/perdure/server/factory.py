@@ -14,7 +14,9 @@ from perdure.checkpoints.any_storage import CheckpointStorage
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
 from perdure.log import get_logger
-from perdure.server.auth.principal import AllScopes, Authenticator, Authorizer, RoleScopes, check_scopes
+from perdure.server.auth.api_keys import ApiKeys, KeyFile
+from perdure.server.auth.custom import CustomAuthenticator, CustomAuthorizer
+from perdure.server.auth.principal import EVERYTHING, Authenticator, Authorizer, RoleScopes, check_scopes
 from perdure.server.config.reading import is_store_url, refuse_mistakes
 from perdure.server.config.schema import NotServable, ServerConfig, invalid
 from perdure.server.rate_limit import MemoryLimiter, RateLimiter, ValkeyLimiter, ping_of
@@ -145,15 +147,11 @@ def make_authenticator(
     if auth.method == "none":
         return None
     if auth.method == "api_key":
-        from perdure.server.auth.api_keys import ApiKeys, KeyFile
-
         return ApiKeys(KeyFile(folder / auth.keys_file))
     if auth.method == "jwt":
         from perdure.server.auth.jwt_tokens import JwtTokens
 
         return JwtTokens(auth, environ, folder)
-    from perdure.server.auth.custom import CustomAuthenticator
-
     path = str(auth.path)
     return CustomAuthenticator(import_object(path), path)
 
@@ -166,12 +164,10 @@ def make_authorizer(config: ServerConfig, import_object: Callable[[str], Any]) -
     check_scopes(settings.default_scopes, "authorization.default_scopes")
     refuse_mistakes(config, "authorization")
     if settings.backend in ("ownership", "allow_all"):
-        return AllScopes(isolates_owners=settings.backend == "ownership")
+        return RoleScopes({}, (EVERYTHING,), isolates_owners=settings.backend == "ownership")
     isolates = settings.isolation == "owner"
     if settings.backend == "rbac":
         return RoleScopes(settings.roles, settings.default_scopes, isolates_owners=isolates)
-    from perdure.server.auth.custom import CustomAuthorizer
-
     path = str(settings.path)
     return CustomAuthorizer(import_object(path), path, isolates_owners=isolates)
 

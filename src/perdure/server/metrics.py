@@ -99,20 +99,11 @@ class HistogramMetric:
         return family
 
 
-class MetricCollector(Collector):
-    """All metrics. Updates take no lock: concurrent updates from several threads may lose a count."""
-
-    def __init__(self, metrics: Sequence[CounterMetric | HistogramMetric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Any]:
-        return (metric.family() for metric in self._metrics)
-
-
-class Metrics:
+class Metrics(Collector):
     """Counts from its creation until `close`.
 
-    It has its own registry, so several apps in one process do not collide. Each app counts the whole engine.
+    It has its own registry, so several apps in one process do not collide. Each app counts the whole engine. Updates
+    take no lock: concurrent updates from several threads may lose a count.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -122,10 +113,14 @@ class Metrics:
         self._labels: defaultdict[str, set[str]] = defaultdict(set)
         self._create_server_metrics()
         self._create_engine_metrics()
-        own = [metric for metric in vars(self).values() if isinstance(metric, CounterMetric | HistogramMetric)]
-        self._registry.register(MetricCollector(own))
+        self._registry.register(self)
         ProcessCollector(registry=self._registry)
-        self._detach = weakref.finalize(self, _stop_observing, _observe_weakly(self))
+        self._detach = weakref.finalize(self, observers.remove, _observe_weakly(self))
+
+    def collect(self) -> Iterator[Any]:
+        """The metrics of the server and the engine, for the registry."""
+        own = [metric for metric in vars(self).values() if isinstance(metric, CounterMetric | HistogramMetric)]
+        return (metric.family() for metric in own)
 
     def close(self) -> None:
         """Stop observing the engine. The counts can still be rendered."""
@@ -251,8 +246,3 @@ def _observe_weakly(metrics: Metrics) -> Callable[[Observation], None]:
 
     observers.append(observe)
     return observe
-
-
-def _stop_observing(observe: Callable[[Observation], None]) -> None:
-    if observe in observers:
-        observers.remove(observe)

@@ -9,7 +9,7 @@ import os
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -27,14 +27,6 @@ class Verdict(msgspec.Struct, frozen=True):
     """Further requests that are allowed now."""
     seconds: float
     """Until the next request is allowed, if this one is not; otherwise until the window is empty."""
-
-
-class RateLimiter(Protocol):
-    async def take(self, key: str) -> Verdict:
-        """Count one request of this key. Never raises: a failing limiter follows `fail_open`."""
-        ...
-
-    async def close(self) -> None: ...
 
 
 MAX_KEYS = 100_000
@@ -66,6 +58,7 @@ class MemoryLimiter:
         return len(self._times)
 
     async def take(self, key: str) -> Verdict:
+        """Count one request of this key."""
         now = self._clock.monotonic()
         times = self._times.setdefault(key, deque())
         while times and times[0] <= now - self._window:
@@ -135,6 +128,7 @@ class ValkeyLimiter:
         return f"ValkeyLimiter({self._address!r})"  # without the password
 
     async def take(self, key: str) -> Verdict:
+        """Count one request of this key. Never raises: a failing limiter follows `fail_open`."""
         self._connect()
         if self._breaker.is_open:
             if self._trying is None and self._breaker.may_try():
@@ -195,6 +189,9 @@ class ValkeyLimiter:
         finally:
             if self._trying is asyncio.current_task():
                 self._trying = None
+
+
+RateLimiter: TypeAlias = MemoryLimiter | ValkeyLimiter
 
 
 def _parse_url(url: str) -> tuple[str, dict[str, Any]]:

@@ -36,9 +36,6 @@ class Project:
     def __init__(self, folder: str | os.PathLike[str] = ".") -> None:
         self.folder = Path(folder).resolve()
 
-    def __repr__(self) -> str:
-        return f"Project({str(self.folder)!r})"
-
     def import_object(self, object_path: str) -> Any:
         """Import `module:attribute`. Raises NotImportable, with the line of user code that failed."""
         name, colon, attribute = object_path.partition(":")
@@ -275,9 +272,9 @@ class Registry(dict[str, ServedWorkflow]):
         _refuse_ambiguous_names(served)
         return cls(served, default or (served[0] if len(served) == 1 else None))
 
-    def by_workflow_name(self, name: str) -> ServedWorkflow | None:
+    def by_workflow_name(self, name: str) -> Workflow | None:
         """The workflow whose threads have this name; None if the server does not have it."""
-        return next((served for served in self.values() if served.workflow.name == name), None)
+        return next((served.workflow for served in self.values() if served.workflow.name == name), None)
 
 
 def _refuse_ambiguous_names(served: list[ServedWorkflow]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -107,11 +106,11 @@ class Service:
 
     def workflow_of(self, info: ThreadInfo) -> Workflow:
         """The workflow of a thread. Raises HttpProblem if the server does not have it."""
-        served = self.registry.by_workflow_name(info.workflow_name)
-        if served is None:
+        workflow = self.registry.by_workflow_name(info.workflow_name)
+        if workflow is None:
             sentence = f"This thread belongs to workflow {info.workflow_name!r}, which this server does not have."
             raise HttpProblem(409, "workflow_not_served", sentence)
-        return served.workflow
+        return workflow
 
     def start(self) -> None:
         """Start recovery. Idempotent: the first request starts an app that is mounted in another."""
@@ -168,8 +167,6 @@ class Recovery:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._task: asyncio.Task[None] | None = None
-        self._is_away = False
-        """Whether the storage was away at the last look: the begin and the end of an outage are logged."""
         self._stuck: dict[str, int] = {}
         """Threads that could not be resumed, with their checkpoint number."""
         self._unknown: set[str] = set()
@@ -186,26 +183,24 @@ class Recovery:
 
     async def _watch(self) -> None:
         storage = self._service.storage
-        has_not_resumed_interrupted = True
-        for look in itertools.count(1):
+        looks, is_away = 0, False  # only the begin and the end of an outage of the storage are logged
+        while True:
             try:
-                if has_not_resumed_interrupted or look % LOOKS_BETWEEN == 0:
+                if looks % LOOKS_BETWEEN == 0:
                     await self._resume_interrupted()
-                    has_not_resumed_interrupted = False
-                if look % LOOKS_BETWEEN == 0:
                     await self._interrupt_lost_runs()
                 async with storage.access("list due threads"):
                     due = await storage.store.due(datetime.now(UTC), MAX_BATCH)
                 for info in due:
                     self._resume(info)
             except Exception as error:  # noqa: BLE001  # any error of a driver: the next look retries
-                if not self._is_away:
+                if not is_away:
                     logger.warning("looking for threads to resume failed: %s", _reason_of(error))
-                self._is_away = True
+                is_away = True
             else:
-                if self._is_away:
+                if is_away:
                     logger.info("the storage is reachable again")
-                self._is_away = False
+                looks, is_away = looks + 1, False
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _resume_interrupted(self) -> None:
@@ -228,8 +223,8 @@ class Recovery:
     def _resume(self, info: ThreadInfo) -> bool:
         """Start a run of the thread; False if it did not start. It ends if another instance claims the thread first."""
         service = self._service
-        served = service.registry.by_workflow_name(info.workflow_name)
-        if served is None:
+        workflow = service.registry.by_workflow_name(info.workflow_name)
+        if workflow is None:
             if info.workflow_name not in self._unknown:
                 self._unknown.add(info.workflow_name)
                 logger.warning(
@@ -239,7 +234,7 @@ class Recovery:
         if info.thread_id in service.runs.active_threads or self._stuck.get(info.thread_id) == info.number:
             return False
         try:
-            run = service.runs.start(served.workflow, info.thread_id)
+            run = service.runs.start(workflow, info.thread_id)
         except HttpProblem:  # full or stopping: a later look retries
             return False
 

@@ -11,14 +11,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perdure.errors import MissingExtra
 from perdure.server.config.schema import ServerConfig
-
-if TYPE_CHECKING:
-    from perdure.server.http.middleware import ServerApp
-
+from perdure.server.http.app import create_app
+from perdure.server.http.middleware import ServerApp
 
 try:
     import uvicorn
@@ -153,8 +151,6 @@ def serve(config: ServerConfig, *, tell: Callable[[str, int], None] | None = Non
 
     Raises InvalidConfig, NotImportable or NotServable before it listens, and OSError if it cannot listen.
     """
-    from perdure.server.http.app import create_app
-
     app = create_app(config)
     listener = _open_listener(config)  # before recovery starts
     if tell is not None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from perdure.client.event_stream import Frames, FrameTooLarge, SseFrame
+from perdure.client.event_stream import Frames, SseFrame
 
 NAMES = st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
 LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), min_size=1, max_size=4)
@@ -84,8 +84,8 @@ def test_large_frame_in_many_pieces_is_read_whole() -> None:
     assert fed(pieces) == [SseFrame("message", body.decode())]
 
 
-def test_frame_over_the_size_limit_raises_frame_too_large() -> None:
+def test_frame_over_the_size_limit_raises_value_error() -> None:
     frames = Frames(largest=1000)
     frames.feed(b"data: " + b"x" * 900 + b"\n\n" + b"data: " + b"y" * 900)
-    with pytest.raises(FrameTooLarge, match="more than 1000 bytes"):
+    with pytest.raises(ValueError, match="more than 1000 bytes"):
         frames.feed(b"y" * 200)

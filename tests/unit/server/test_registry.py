@@ -138,7 +138,7 @@ def test_workflows_are_found_by_the_names_of_the_configuration(tmp_path: Path, s
     assert tuple(known) == ("first", "review")
     assert known.default is known["first"]
     assert known["review"].workflow.name == "second"
-    assert known.by_workflow_name("second") is known["review"]
+    assert known.by_workflow_name("second") is known["review"].workflow
     assert (known.by_workflow_name("review"), known.get("x")) == (None, None)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.history.diff import Change, CheckpointDiff
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.contents import (
     checkpoint_tree,
@@ -28,22 +29,18 @@ from perdure.cli.options import (
     find_checkpoint,
     find_checkpoint_of,
     find_thread,
-    json_option,
+    output_and_store_options,
     store_command,
-    store_option,
     takeover_option,
     thread_argument,
     work_in,
     yes_option,
 )
-from perdure.cli.tables import format_time, print_folded, print_json
+from perdure.cli.tables import format_time, print_folded, print_json, print_result
 from perdure.cli.values import make_printable, shorten, to_full_lines, to_tree, tree_to_line
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import InvalidRun, ThreadBusy, UnreadableValue, did_you_mean
 from perdure.records import CheckpointInfo, ThreadInfo
-
-if TYPE_CHECKING:
-    from perdure.checkpoints.history.diff import Change, CheckpointDiff
 
 
 @click.command(short_help="Show the content of a checkpoint.")
@@ -93,9 +90,6 @@ def _print(info: CheckpointInfo, checkpoint: WorkflowCheckpoint) -> None:
     print_questions(checkpoint)
     print_contents(checkpoint)
     print_depths(checkpoint)
-
-
-# ---------------------------------------------------------------- diff
 
 
 VALUE = 200
@@ -161,9 +155,6 @@ def _format_value(tree: Any, alike: int = 0) -> str:
     return f"...{shorten(tree_to_line(tree[alike:]), VALUE)}" if alike else shorten(tree_to_line(tree), VALUE)
 
 
-# ---------------------------------------------------------------- fork
-
-
 @click.command(short_help="Start a new thread from a checkpoint.")
 @checkpoint_argument("checkpoint")
 @click.option("--thread", "thread_id", metavar="ID", help="The id of the new thread; generated if left out.")
@@ -194,15 +185,16 @@ async def fork(
         forked = await storage.fork(source, thread_id=thread_id, update_state=update, remove_state=removed)
     except InvalidRun as error:
         raise Mistake(str(error).replace("remove_state", "--remove").replace("update_state", "--set")) from error
-    if as_json:
-        print_json(checkpoint_tree(forked))
-        return
-    print_folded(
-        f"Thread {make_printable(forked.thread_id)} begins with checkpoint {make_printable(source.checkpoint_id)}, "
-        f"commit {source.number} of {make_printable(source.thread_id)}."
-    )
+    begins = f"Thread {forked.thread_id} begins with checkpoint {source.checkpoint_id}"
     store = click.get_current_context().params["store"]
-    click.echo(f"Continue with: {StoreLocation('APP', forked.thread_id, store).resume()}")
+    _print_head(forked, f"{begins}, commit {source.number} of {source.thread_id}.", store, as_json=as_json)
+
+
+def _print_head(head: CheckpointInfo, sentence: str, store: str | None, *, as_json: bool) -> None:
+    """The new head of a thread, and how to continue."""
+    print_result(checkpoint_tree(head), sentence, as_json=as_json)
+    if not as_json:
+        click.echo(f"Continue with: {StoreLocation('APP', head.thread_id, store).resume()}")
 
 
 def _parse_change(text_pair: str) -> tuple[str, Any]:
@@ -219,16 +211,12 @@ def _parse_change(text_pair: str) -> tuple[str, Any]:
         raise click.UsageError(f"--set: {error}") from error
 
 
-# ---------------------------------------------------------------- rewind
-
-
 @click.command(short_help="Rewind a thread to a checkpoint.")
 @thread_argument
 @checkpoint_argument("checkpoint")
 @takeover_option
 @yes_option
-@json_option
-@store_option
+@output_and_store_options
 def rewind(thread_id: str, checkpoint: str, takeover: bool, yes: bool, as_json: bool, store: str | None) -> None:
     """Rewind THREAD to CHECKPOINT, one of its own. Nothing runs.
 
@@ -255,21 +243,12 @@ def rewind(thread_id: str, checkpoint: str, takeover: bool, yes: bool, as_json: 
         yes=yes,
     )
     head = work_in(store, work)
-    if as_json:
-        print_json(checkpoint_tree(head))
-        return
-    print_folded(
-        f"Commit {head.number} rewinds thread {make_printable(thread_id)} to commit {target.number}. The commits in "
-        "between are now a branch."
-    )
-    click.echo(f"Continue with: {StoreLocation('APP', thread_id, store).resume()}")
+    rewinds = f"Commit {head.number} rewinds thread {thread_id} to commit {target.number}."
+    _print_head(head, f"{rewinds} The commits in between are now a branch.", store, as_json=as_json)
 
 
 def _busy(thread_id: str, run_id: str | None) -> Mistake:
     return Mistake(busy(thread_id, run_id, "changed", "add --takeover"))
-
-
-# ---------------------------------------------------------------- pin
 
 
 @click.command(short_help="Protect a checkpoint from pruning.")
@@ -291,10 +270,6 @@ async def unpin(storage: StoreCheckpointStorage, checkpoint: str, as_json: bool)
 async def _set_pin(storage: StoreCheckpointStorage, checkpoint: str, *, as_json: bool, is_pinned: bool) -> None:
     info = await find_checkpoint(storage, checkpoint)
     await (storage.pin(info) if is_pinned else storage.unpin(info))
-    if as_json:
-        print_json({**checkpoint_tree(info), "is_pinned": is_pinned})
-        return
     note = "pinned: pruning keeps it" if is_pinned else "no longer pinned: pruning may remove it"
-    print_folded(
-        f"{make_printable(info.checkpoint_id)} (commit {info.number} of {make_printable(info.thread_id)}) is {note}."
-    )
+    sentence = f"{info.checkpoint_id} (commit {info.number} of {info.thread_id}) is {note}."
+    print_result({**checkpoint_tree(info), "is_pinned": is_pinned}, sentence, as_json=as_json)

@@ -72,9 +72,6 @@ async def main(*answer: str) -> None:
                 report("publish", "the workflow has its result", text=event.data)
 
 
-# ---------------------------------------------------------------- the command
-
-
 @click.command(short_help="Kill and resume a workflow; nothing is lost.")
 def demo() -> None:
     """Kill a workflow in the middle of its work, resume it, and answer its question. It repeats nothing."""

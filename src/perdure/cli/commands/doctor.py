@@ -13,15 +13,18 @@ import click
 import msgspec
 
 from perdure.cli.checks import Finding, check_files, check_postgres, check_sqlite, check_valkey, fail, ok, warn
-from perdure.cli.options import DEFAULT_SCHEMA, REDIS_VARIABLE, find_store, json_option, open_named_store, store_option
+from perdure.cli.options import REDIS_VARIABLE, find_store, open_named_store, output_and_store_options
 from perdure.cli.tables import format_age, print_folded, print_json, print_table
 from perdure.errors import PerdureError
 from perdure.errors.wording import format_count, format_size
-from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
+from perdure.server.config.files import find_file, read_config
+from perdure.server.config.schema import InvalidConfig, ServerConfig
+from perdure.stores.file import health as file_health
+from perdure.stores.postgres.urls import Unreachable, is_postgres, redacted_url
+from perdure.stores.sqlite import health as sqlite_health
 from perdure.stores.sqlite.store import SqliteStore
 
-if TYPE_CHECKING:
-    from perdure.server.config.schema import ServerConfig
+if TYPE_CHECKING:  # it loads agents, which a store does not need
     from perdure.server.registry import Project
 
 PACKAGES = ("litestar", "uvicorn")
@@ -39,8 +42,7 @@ HEADERS = ("TABLE", "ROWS", "DEAD", "SIZE", "INDEXES", "HOT", "VACUUMED")
     envvar=REDIS_VARIABLE,
     help=f"The Valkey or Redis beside a PostgreSQL. Otherwise ${REDIS_VARIABLE}.",
 )
-@json_option
-@store_option
+@output_and_store_options
 @click.pass_context
 def doctor(
     context: click.Context, url: str | None, config: str | None, redis_url: str | None, as_json: bool, store: str | None
@@ -55,8 +57,6 @@ def doctor(
     """
     if config is not None and (url or store) and context.get_parameter_source("store") != ENVIRONMENT:
         raise click.UsageError("--config names a project, which names its own store. Leave the store out.")
-    from perdure.server.config.files import find_file
-
     if config is not None or (not (url or store) and find_file(Path.cwd()) is not None):
         result = examine_project(config, redis_url)
     else:
@@ -91,39 +91,55 @@ class Examination(msgspec.Struct):
 
 
 async def examine_store(url: str | None, redis_url: str | None) -> Examination:
-    if url is not None and is_postgres(url):
-        open_named_store(url, "STORE_URL")  # raises UsageError
-        dsn, schema = split_schema(url)
-        result = await _examine_postgres(dsn, schema or DEFAULT_SCHEMA, redacted_url(url))
+    if url is not None and is_postgres(url):  # reachable or not
+        result = await _examine(open_named_store(url, "STORE_URL").store)
+        result.place = redacted_url(url)
     else:
-        result = _examine_files(find_store(url, named="STORE_URL", with_keys=False).store)
+        result = await _examine(find_store(url, named="STORE_URL", with_keys=False).store)
     if redis_url is not None:
         await _add_valkey(result, redis_url)
     return result
 
 
+async def _examine(store: Any) -> Examination:
+    while getattr(store, "inner", None) is not None:  # encryption, and Valkey, are layers over a store
+        store = store.inner
+    database: Any = getattr(store, "db", None)  # of a PostgreSQL
+    if hasattr(database, "dsn"):
+        return await _examine_postgres(database.dsn, database.schema)
+    return _examine_files(store)
+
+
 def _examine_files(store: Any) -> Examination:
+    """Those of a project need not be there yet."""
+    path = getattr(store, "path", None)
+    if path is None:
+        lost = "in memory: lost when the server stops, and not shared with a second server"
+        finding = warn("storage", lost, "Name a file or a PostgreSQL as `checkpointer`")
+        return Examination("memory:", "memory", [finding], {})
+    if not Path(path).exists():
+        finding = ok("storage", f"{path} does not exist yet: the first run creates it")
+        if not os.access(Path(path).parent, os.W_OK):
+            text, remedy = f"{path} does not exist and cannot be created", "Let this user write its folder"
+            finding = fail("storage", text, remedy)
+        return Examination(str(path), "none", [finding], {})
     if isinstance(store, SqliteStore):
-        from perdure.stores.sqlite import health as sqlite_health
-
-        file = sqlite_health.look(store.path)
-        return Examination(str(store.path), "sqlite", list(check_sqlite(file)), {"file": msgspec.to_builtins(file)})
-    from perdure.stores.file import health as file_health
-
-    folder = file_health.look(store.path)
-    return Examination(str(store.path), "file", list(check_files(folder)), {"folder": msgspec.to_builtins(folder)})
+        file = sqlite_health.look(path)
+        return Examination(str(path), "sqlite", list(check_sqlite(file)), {"file": msgspec.to_builtins(file)})
+    folder = file_health.look(path)
+    return Examination(str(path), "file", list(check_files(folder)), {"folder": msgspec.to_builtins(folder)})
 
 
-async def _examine_postgres(dsn: str, schema: str, place: str) -> Examination:
+async def _examine_postgres(dsn: str, schema: str) -> Examination:
     from perdure.stores.postgres.health import inspect_database
-    from perdure.stores.postgres.urls import Unreachable
 
+    place = redacted_url(dsn)
     try:
         report = await inspect_database(dsn, schema)
     except Unreachable as problem:
         failure = fail("connection", problem.reason, problem.remedy)
         return Examination(place, "postgresql", [failure], {"server": None})
-    findings = list(check_postgres(report, redacted_url(dsn)))
+    findings = list(check_postgres(report, place))
     return Examination(place, "postgresql", findings, msgspec.to_builtins(report), report.tables)
 
 
@@ -143,9 +159,6 @@ async def _add_valkey(result: Examination, url: str) -> None:
 
 def examine_project(path: str | None, redis_url: str | None) -> Examination:
     """Not within an event loop: it imports users' modules. A configuration that cannot be read ends the check."""
-    from perdure.server.config.files import read_config
-    from perdure.server.config.schema import InvalidConfig
-
     result = Examination(str(Path(path or ".").absolute()), "project", [], {"storage": None})
     storage = None
     try:
@@ -225,35 +238,12 @@ def _check_port(config: ServerConfig) -> Finding:
 
 async def _add_storage(result: Examination, storage: Any, redis_url: str | None) -> None:
     if storage is not None:
-        store = storage.store
-        while getattr(store, "inner", None) is not None:  # encryption, and Valkey, are layers over a store
-            store = store.inner
-        database: Any = getattr(store, "db", None)  # of a PostgreSQL
-        if hasattr(database, "dsn"):
-            own = await _examine_postgres(database.dsn, database.schema, redacted_url(database.dsn))
-        else:
-            own = _examine_own_files(store)
+        own = await _examine(storage.store)
         result.findings.extend(own.findings)
         result.tables = own.tables
         result.facts["storage"] = {"store": own.place, "kind": own.kind, **own.facts}
     if redis_url is not None:
         await _add_valkey(result, redis_url)
-
-
-def _examine_own_files(store: Any) -> Examination:
-    """The files of a project need not be there yet."""
-    path = getattr(store, "path", None)
-    if path is None:
-        lost = "in memory: lost when the server stops, and not shared with a second server"
-        finding = warn("storage", lost, "Name a file or a PostgreSQL as `checkpointer`")
-        return Examination("memory:", "memory", [finding], {})
-    if Path(path).exists():
-        return _examine_files(store)
-    if os.access(Path(path).parent, os.W_OK):
-        finding = ok("storage", f"{path} does not exist yet: the first run creates it")
-    else:
-        finding = fail("storage", f"{path} does not exist and cannot be created", "Let this user write its folder")
-    return Examination(str(path), "none", [finding], {})
 
 
 # ---------------------------------------------------------------- for people

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import sys
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,6 @@ from typing import Any, Union
 import click
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.checkpoints.any_storage import load_checkpoint
 from perdure.cli.apps import build_instance, load_app
 from perdure.cli.errors import INTERRUPTED, Mistake, explain
@@ -21,15 +21,13 @@ from perdure.cli.options import (
     complete_threads,
     find_store,
     find_thread,
-    json_option,
+    output_and_store_options,
     sessions_option,
-    store_option,
     takeover_option,
     thread_argument,
 )
 from perdure.cli.progress import ExecutionProgress, Progress, RunProgress
 from perdure.engine.run.request import RunOptions, accepts
-from perdure.engine.run.run import WorkflowRunResult
 from perdure.engine.run.stream import ResponseStream
 from perdure.errors import ThreadConflict, type_name
 from perdure.events import WorkflowEvent
@@ -37,12 +35,22 @@ from perdure.graph.coercion import coerce
 from perdure.names import new_thread_id
 from perdure.workflows.workflow import Workflow
 
-INPUTS_OF_AGENTS = (str, dict)
-"""The input types of every workflow of agents."""
-
 Prepare = Callable[[Any, Workflow], Awaitable[tuple[Any, RunOptions]]]
 """Gives the message and the options of a run from the storage, for this workflow. Raises Mistake."""
-Start = Callable[[], Awaitable[ResponseStream[Any, Any]]]
+Locate = Callable[[str, str], StoreLocation]
+"""Gives the location of a thread from its app and its id."""
+
+
+def thread_command(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that runs a thread."""
+
+    @sessions_option
+    @output_and_store_options
+    @functools.wraps(command)
+    def run(store: str | None, sessions: str | None, **arguments: Any) -> None:
+        command(**arguments, locate=partial(StoreLocation, store=store, sessions=sessions))
+
+    return run
 
 
 @click.command(short_help="Run a workflow until it ends or waits.")
@@ -57,18 +65,9 @@ Start = Callable[[], Awaitable[ResponseStream[Any, Any]]]
     show_default=True,
     help="When to save: before the next superstep starts, while it runs, or only at the end.",
 )
-@sessions_option
-@json_option
-@store_option
+@thread_command
 def run(
-    app: str,
-    text: str | None,
-    thread_id: str | None,
-    json_input: bool,
-    durability: Any,
-    sessions: str | None,
-    as_json: bool,
-    store: str | None,
+    app: str, text: str | None, thread_id: str | None, json_input: bool, durability: Any, as_json: bool, locate: Locate
 ) -> None:
     """Run the workflow APP with INPUT until it ends or waits, and print its events.
 
@@ -79,9 +78,8 @@ def run(
     """
     if thread_id == "":
         raise click.UsageError("--thread: an id has at least one character.")
-    workflow = load_app(app, store, thread_id)
-    place = StoreLocation(app, thread_id or new_thread_id(), store, sessions)
-
+    place = locate(app, thread_id or new_thread_id())
+    workflow = load_app(app, place.store, thread_id)
     message = the_message(workflow, text, is_json=json_input)
 
     async def prepare(_: Any, __: Any) -> tuple[Any, RunOptions]:
@@ -93,7 +91,7 @@ def run(
 def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json: bool) -> Any:
     """The input of the start executor. Raises UsageError if it does not accept it."""
     graph = workflow.graph if isinstance(workflow, Workflow) else None
-    accepted = workflow.input_types if isinstance(workflow, Workflow) else list(INPUTS_OF_AGENTS)
+    accepted = workflow.input_types if isinstance(workflow, Workflow) else [str, dict]
     kinds = " or ".join(map(type_name, accepted))
     if text is None:
         if graph is None or not accepts(graph, None):
@@ -115,42 +113,26 @@ def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json
         raise click.UsageError(f"INPUT does not fit the workflow, which starts with {kinds}: {error}.") from error
 
 
-# ---------------------------------------------------------------- resume
-
-
 @click.command(short_help="Continue a thread.")
 @click.argument("app")
 @click.argument("thread_id", metavar="[THREAD]", required=False, shell_complete=complete_threads)
 @click.option("--thread", "named", metavar="ID", shell_complete=complete_threads, help="THREAD, as `run` names it.")
 @takeover_option
-@sessions_option
-@json_option
-@store_option
-def resume(
-    app: str,
-    thread_id: str | None,
-    named: str | None,
-    takeover: bool,
-    sessions: str | None,
-    as_json: bool,
-    store: str | None,
-) -> None:
+@thread_command
+def resume(app: str, thread_id: str | None, named: str | None, takeover: bool, as_json: bool, locate: Locate) -> None:
     """Continue THREAD of the workflow APP until it ends or waits.
 
     Finished work does not run again. A waiting thread prints its requests again, a finished one its outputs.
     """
     if (thread_id is None) is (named is None):
         raise click.UsageError("Name one thread: `perdure resume APP THREAD`, or --thread ID.")
-    place = StoreLocation(app, str(thread_id or named), store, sessions)
+    place = locate(app, str(thread_id or named))
 
     async def prepare(storage: Any, _: Any) -> tuple[Any, RunOptions]:
         await find_thread(storage, place.thread_id)
         return None, {"takeover": takeover}
 
-    run_thread(load_app(app, store, place.thread_id), place, prepare, as_json=as_json)
-
-
-# ---------------------------------------------------------------- answer
+    run_thread(load_app(app, place.store, place.thread_id), place, prepare, as_json=as_json)
 
 
 @click.command(short_help="Answer a request and continue its thread.")
@@ -159,24 +141,15 @@ def resume(
 @click.argument("value")
 @click.option("--app", help="The workflow of the thread, as for `perdure run`: it continues with the answer.")
 @click.option("--by", metavar="NAME", help="Who answers; stored with the answer.")
-@sessions_option
-@json_option
-@store_option
+@thread_command
 def answer(
-    thread_id: str,
-    request_id: str,
-    value: str,
-    app: str | None,
-    by: str | None,
-    sessions: str | None,
-    as_json: bool,
-    store: str | None,
+    thread_id: str, request_id: str, value: str, app: str | None, by: str | None, as_json: bool, locate: Locate
 ) -> None:
     """Answer REQUEST of THREAD with VALUE, and continue the workflow until it ends or waits.
 
     VALUE is JSON, or text where the request expects text. The command checks it before it writes anything.
     """
-    place = StoreLocation(app or "APP", thread_id, store, sessions)
+    place = locate(app or "APP", thread_id)
     if app is None:
         raise click.UsageError(
             "The workflow checks the answer and continues with it: name it with --app. Nothing was "
@@ -188,7 +161,7 @@ def answer(
         named = request_id if request is None else str(request.request_id)
         return None, {"responses": {named: parse_answer(request, value)}, "answered_by": by}
 
-    run_thread(load_app(app, store, place.thread_id), place, prepare, as_json=as_json)
+    run_thread(load_app(app, place.store, place.thread_id), place, prepare, as_json=as_json)
 
 
 async def find_request(storage: Any, workflow: Workflow, thread_id: str, request_id: str) -> WorkflowEvent | None:
@@ -222,9 +195,6 @@ def parse_answer(request: WorkflowEvent | None, value: str) -> Any:
         ) from error
 
 
-# ---------------------------------------------------------------- running
-
-
 def run_thread(
     workflow: Workflow | AgentWorkflow,
     place: StoreLocation,
@@ -240,13 +210,11 @@ def run_thread(
             raise click.UsageError(f"--sessions is for workflows of agents, and {place.app!r} is not one.")
         storage = find_store(place.store, workflow._storage, may_be_new=may_be_new)
         progress: Progress[Any] = RunProgress(place, is_quiet=as_json)
-        start: Start = partial(_start_workflow, workflow, storage, place, prepare)
     else:
         storage = find_store(place.store, workflow._draft.store, may_be_new=may_be_new)
-        progress = execution_progress = ExecutionProgress(place, is_quiet=as_json)
-        start = partial(_start_execution, workflow, storage, place, prepare, execution_progress)
+        progress = ExecutionProgress(place, is_quiet=as_json)
     try:
-        asyncio.run(_run(storage, start, progress))
+        asyncio.run(_run(workflow, storage, prepare, progress))
     except KeyboardInterrupt:
         click.echo(err=True)
         if progress.has_started:
@@ -260,37 +228,34 @@ def run_thread(
         raise Mistake(_sentence(error, progress, place)) from error
 
 
-async def _run(storage: Any, start: Start, progress: Progress[Any]) -> None:
+async def _run(workflow: Workflow | AgentWorkflow, storage: Any, prepare: Prepare, progress: Progress[Any]) -> None:
     try:
-        async with await start() as stream:
+        async with await _start(workflow, storage, prepare, progress) as stream:
             async for event in stream:
                 progress.print_event(event)
             result = await stream.get_final_response()
     finally:
-        if hasattr(storage, "close"):
-            await storage.close()
+        await storage.close()
     progress.print_result(result)
 
 
-async def _start_workflow(
-    workflow: Workflow, storage: Any, place: StoreLocation, prepare: Prepare
-) -> ResponseStream[WorkflowEvent, WorkflowRunResult]:
-    message, more = await prepare(storage, workflow)
-    options: RunOptions = {**more, "thread_id": place.thread_id, "checkpoint_storage": storage}
-    return workflow.new_run(message, **options).stream()  # with the events around a function
-
-
-async def _start_execution(
-    workflow: AgentWorkflow, storage: Any, place: StoreLocation, prepare: Prepare, progress: ExecutionProgress
-) -> ResponseStream[Any, WorkflowResult]:
-    instance = build_instance(workflow, storage, place)
+async def _start(
+    workflow: Workflow | AgentWorkflow, storage: Any, prepare: Prepare, progress: Progress[Any]
+) -> ResponseStream[Any, Any]:
+    thread_id = progress.place.thread_id
+    if isinstance(workflow, Workflow):
+        message, more = await prepare(storage, workflow)
+        run_options: RunOptions = {**more, "thread_id": thread_id, "checkpoint_storage": storage}
+        return workflow.new_run(message, **run_options).stream()  # with the events around a function
+    instance = build_instance(workflow, storage, progress.place)
     # Not for a new one, nor for one of another workflow, which is refused later.
-    if await storage.store.threads(workflow_name=instance.name, thread_id=place.thread_id):
-        execution = await instance.find(place.thread_id)
-        progress.before = None if execution is None else execution.state
+    if await storage.store.threads(workflow_name=instance.name, thread_id=thread_id):
+        execution = await instance.find(thread_id)
+        if isinstance(progress, ExecutionProgress) and execution is not None:
+            progress.before = execution.state
     message, more = await prepare(storage, instance.workflow)
     options: dict[str, Any] = {"on_busy": "reject", **more}
-    return instance._drive(place.thread_id, message, options.pop("responses", None), options)
+    return instance._drive(thread_id, message, options.pop("responses", None), options)
 
 
 def _sentence(error: Exception, progress: Progress[Any], place: StoreLocation) -> str:

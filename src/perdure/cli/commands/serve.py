@@ -14,12 +14,12 @@ import msgspec
 
 from perdure.cli.errors import Mistake
 from perdure.cli.options import json_option
-from perdure.cli.tables import format_age, format_time, iso_time, parse_duration, print_json, print_table
+from perdure.cli.tables import format_age, format_time, iso_time, parse_duration, print_json, print_list, print_result
 from perdure.cli.values import make_printable
 from perdure.errors import did_you_mean
 from perdure.server.auth.api_keys import ID_BYTES, KeyFile, StoredKey, make_key, revoke_key
 from perdure.server.auth.principal import MAX_USER_ID_CHARACTERS, check_scopes, is_user_id
-from perdure.server.config.files import VARIABLES_INSTEAD_OF_A_FILE, find_file, read_config
+from perdure.server.config.files import VARIABLES_INSTEAD_OF_A_FILE, find_file, load_config, read_config
 from perdure.server.config.schema import InvalidConfig, ServerConfig
 
 
@@ -36,7 +36,6 @@ def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as
 
     The server resumes interrupted threads. The documentation of all routes is at /docs.
     """
-    from perdure.server.config.files import load_config
     from perdure.server.uvicorn import serve as serve_config
 
     logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(levelname)s %(name)s: %(message)s")
@@ -125,10 +124,8 @@ def create(
         print_json({"key": created.key, **_tree(created.stored, now), "notes": notes})
         return
     click.echo(created.key)
-    for sentence in (
-        f"Key {created.stored.id} of {user}, stored as a hash in {file.path}. It is not shown again.",
-        *notes,
-    ):
+    stored_as = f"Key {created.stored.id} of {user}, stored as a hash in {file.path}. It is not shown again."
+    for sentence in (stored_as, *notes):
         _print_note(sentence)
 
 
@@ -139,12 +136,8 @@ def list_(config: str | None, as_json: bool) -> None:
     """List keys, the oldest first. Only their hashes are stored, so no key is shown."""
     file, now = _file(_project(config)), datetime.now(UTC)
     stored = file.read().keys
-    if as_json:
-        print_json([_tree(key, now) for key in stored])
-    elif not stored:
-        click.echo("No keys exist. `perdure keys create USER` creates one.")
-    else:
-        print_table(HEADERS, [_row(key, now) for key in stored])
+    trees, rows = [_tree(key, now) for key in stored], [_row(key, now) for key in stored]
+    print_list(trees, HEADERS, rows, as_json=as_json, nothing="No keys exist. `perdure keys create USER` creates one.")
     if file.is_open_to_others() and not as_json:
         _print_note(f"Warning: others than its owner may read {file.path}: chmod 600 {file.path}")
 
@@ -166,10 +159,8 @@ def revoke(key_id: str, config: str | None, as_json: bool) -> None:
             "`perdure keys list` lists them."
         ) from None
     [stored] = [key for key in file.read().keys if key.id == meant]
-    if as_json:
-        print_json(_tree(stored, now))
-    else:
-        click.echo(make_printable(f"Key {stored.id} of {stored.user} is revoked, since {format_time(stored.revoked)}."))
+    sentence = f"Key {stored.id} of {stored.user} is revoked, since {format_time(stored.revoked)}."
+    print_result(_tree(stored, now), sentence, as_json=as_json)
 
 
 # ---------------------------------------------------------------- where they are

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import click
+import msgspec
 
 from perdure.checkpoints.any_storage import read_events
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.history.branches import Branch, Branches, build_branches
+from perdure.checkpoints.history.branches import Branches, build_branches
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.contents import (
     checkpoint_tree,
@@ -26,7 +27,16 @@ from perdure.cli.contents import (
 )
 from perdure.cli.errors import explain
 from perdure.cli.options import find_thread, store_command, thread_argument
-from perdure.cli.tables import format_age, format_time, iso_time, print_json, print_table, thread_status, thread_tree
+from perdure.cli.tables import (
+    format_age,
+    format_time,
+    iso_time,
+    print_json,
+    print_list,
+    print_table,
+    thread_status,
+    thread_tree,
+)
 from perdure.cli.values import make_printable, shorten, to_line, to_tree
 from perdure.errors import PerdureError
 from perdure.events import WorkflowEvent
@@ -42,19 +52,11 @@ HEADERS = ("THREAD", "WORKFLOW", "STANDING", "MOVED", "DUE")
 async def threads(storage: StoreCheckpointStorage, workflow: str | None, limit: int, as_json: bool) -> None:
     """List threads, the last one changed at the end."""
     listed = await storage.list_threads(workflow_name=workflow, limit=limit)
-    if as_json:
-        print_json([thread_tree(thread) for thread in listed])
-    elif not listed:
-        click.echo("No threads.")
-    else:
-        rows = [
-            (row.thread_id, row.workflow_name, thread_status(row), format_age(row.updated_at), format_age(row.due_at))
-            for row in listed
-        ]
-        print_table(HEADERS, rows)
-
-
-# ---------------------------------------------------------------- graph
+    rows = [
+        (row.thread_id, row.workflow_name, thread_status(row), format_age(row.updated_at), format_age(row.due_at))
+        for row in listed
+    ]
+    print_list([thread_tree(row) for row in listed], HEADERS, rows, as_json=as_json, nothing="No threads.")
 
 
 def print_graph(branches: Branches) -> None:
@@ -81,9 +83,6 @@ def _describe(info: CheckpointInfo, branches: Branches) -> str:
     return f"{text} ({make_printable(notes)})" if notes else text
 
 
-# ---------------------------------------------------------------- requests
-
-
 REQUEST_HEADERS = ("THREAD", "REQUEST", "ASKED BY", "ASKED", "FOR", "UNTIL", "EXPECTS", "QUESTION")
 QUESTION = 200
 """Characters of a question in the table; `perdure show` has all of it."""
@@ -98,12 +97,8 @@ async def requests(storage: StoreCheckpointStorage, workflow: str | None, limit:
     infos = await storage.pending_requests(workflow_name=workflow, limit=limit)
     heads = {item: await _questions(storage, item) for item in dict.fromkeys(item.thread_id for item in infos)}
     pending = [(item, heads[item.thread_id][0].get(item.request_id), heads[item.thread_id][1]) for item in infos]
-    if as_json:
-        print_json([request_tree(*item) for item in pending])
-    elif not pending:
-        click.echo("No pending requests.")
-    else:
-        print_table(REQUEST_HEADERS, [_row(*item) for item in pending])
+    trees, rows = [request_tree(*item) for item in pending], [_row(*item) for item in pending]
+    print_list(trees, REQUEST_HEADERS, rows, as_json=as_json, nothing="No pending requests.")
 
 
 async def _questions(storage: StoreCheckpointStorage, thread_id: str) -> tuple[dict[str, WorkflowEvent], str | None]:
@@ -118,13 +113,9 @@ async def _questions(storage: StoreCheckpointStorage, thread_id: str) -> tuple[d
 def request_tree(request: PendingRequest, event: WorkflowEvent | None, problem: str | None = None) -> dict[str, Any]:
     """A pending request with its question, as far as that can be read."""
     return {
-        "thread_id": request.thread_id,
-        "request_id": request.request_id,
-        "workflow_name": request.workflow_name,
-        "executor_id": request.executor_id,
+        **msgspec.structs.asdict(request),
         "asked_at": iso_time(request.asked_at),
         "deadline": iso_time(request.deadline),
-        "assignee": request.assignee,
         **({"expects": None, "question": None} if event is None else expectation_tree(event)),
         **({} if problem is None else {"problem": problem}),
     }
@@ -214,25 +205,19 @@ async def _read(storage: StoreCheckpointStorage, thread_id: str, *, all_events: 
 
 
 def _tree(picture: ThreadView) -> dict[str, Any]:
-    head = picture.head
+    head, branches = picture.head, picture.branches
     nothing = dict.fromkeys(("state", "outputs", "answers", "due"))
     questions = nothing if head is None else contents_tree(head)
     return {
         **thread_tree(picture.thread),
         "checkpoints": [checkpoint_tree(item) for item in picture.checkpoints],
-        "branches": [_branch_tree(item) for item in picture.branches or ()],
+        "branches": [
+            {**branch, "checkpoints": [item["checkpoint_id"] for item in branch["checkpoints"]]}
+            for branch in (branches.to_dict()["branches"] if branches else ())
+        ],
         "requests": [request_tree(*item) for item in picture.questions],
         **{name: questions[name] for name in nothing},
         "events": [_event_tree(item) for item in picture.events],
-    }
-
-
-def _branch_tree(branch: Branch) -> dict[str, Any]:
-    return {
-        "leads_to_head": branch.leads_to_head,
-        "leaves": None if branch.leaves is None else branch.leaves.checkpoint_id,
-        "forked_from": branch.forked_from,
-        "checkpoints": [item.checkpoint_id for item in branch.checkpoints],
     }
 
 

@@ -7,29 +7,26 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.transfer.copy_store import CopyReport, copy_store
 from perdure.cli.errors import INTERRUPTED, Mistake
 from perdure.cli.options import (
     find_store,
     find_thread,
     json_option,
+    output_and_store_options,
     source_store,
     store_command,
-    store_option,
     thread_argument,
     work_in,
 )
-from perdure.cli.tables import print_folded, print_json, print_table, progress_bar, thread_status, thread_tree
-from perdure.cli.values import make_printable
+from perdure.cli.tables import print_json, print_result, print_table, progress_bar, thread_status, thread_tree
 from perdure.errors.wording import format_count, format_size
-
-if TYPE_CHECKING:
-    from perdure.checkpoints.transfer.copy_store import CopyReport
 
 
 @click.command(short_help="Write a thread to a file.")
@@ -49,22 +46,15 @@ async def export(storage: StoreCheckpointStorage, thread_id: str, file: Path, ov
         raise Mistake(
             f"File {str(file)!r} exists already and was not overwritten. Name another, or add --overwrite."
         ) from error
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-        return
     counts = f"{format_count(report.commits, 'commit')}, {format_count(report.checkpoints, 'checkpoint')}"
-    held = f"{counts}, {format_size(report.size_bytes)}"
-    print_folded(f"Thread {make_printable(report.thread_id)} is in {make_printable(report.path)}: {held}.")
-
-
-# ---------------------------------------------------------------- import
+    sentence = f"Thread {report.thread_id} is in {report.path}: {counts}, {format_size(report.size_bytes)}."
+    print_result(msgspec.to_builtins(report), sentence, as_json=as_json)
 
 
 @click.command("import", short_help="Read a thread from a file.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--thread", "thread_id", metavar="ID", help="The id of the thread here, if not the exported id.")
-@json_option
-@store_option
+@output_and_store_options
 def import_(file: Path, thread_id: str | None, as_json: bool, store: str | None) -> None:
     """Add the thread in FILE to the store, completely or not at all. The next run continues at its head.
 
@@ -73,16 +63,9 @@ def import_(file: Path, thread_id: str | None, as_json: bool, store: str | None)
     if thread_id == "":
         raise click.UsageError("--thread: an id has at least one character.")
     thread = work_in(store, lambda storage: storage.import_thread(file, thread_id=thread_id), may_be_new=True)
-    if as_json:
-        print_json(thread_tree(thread))
-        return
-    print_folded(
-        f"Imported thread {make_printable(thread.thread_id)} of workflow {make_printable(thread.workflow_name)}: "
-        f"commit {thread.number}, {thread_status(thread)}."
-    )
-
-
-# ---------------------------------------------------------------- transfer
+    what = f"Imported thread {thread.thread_id} of workflow {thread.workflow_name}"
+    sentence = f"{what}: commit {thread.number}, {thread_status(thread)}."
+    print_result(thread_tree(thread), sentence, as_json=as_json)
 
 
 @click.command(short_help="Copy threads from one store to another.")
@@ -114,8 +97,6 @@ def transfer(
 
 
 async def _copy(source: str, target: str, workflow: str | None, thread_ids: Sequence[str]) -> CopyReport:
-    from perdure.checkpoints.transfer.copy_store import copy_store
-
     async with (
         source_store(source, "SRC_URL") as ours,
         find_store(target, named="DST_URL", may_be_new=True) as theirs,

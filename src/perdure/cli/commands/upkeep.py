@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -17,20 +17,16 @@ from perdure.cli.options import (
     complete_threads,
     confirm,
     find_thread,
-    json_option,
     load_keys,
+    output_and_store_options,
     store_command,
-    store_option,
     work_in,
     yes_option,
 )
 from perdure.cli.tables import STATUS_WORDS, parse_duration, print_folded, print_json, print_table, progress_bar
 from perdure.errors.wording import format_count, format_size
 from perdure.events import WorkflowRunState
-
-if TYPE_CHECKING:
-    from perdure.stores.encrypted.keys import RekeyReport
-
+from perdure.stores.encrypted.keys import RekeyReport
 
 STATES = {
     word: [state for state in WorkflowRunState if STATUS_WORDS.get(state, "interrupted") == word]
@@ -50,8 +46,7 @@ STATES = {
 @click.option("--threads", "whole_threads", is_flag=True, help="Whole threads whose last commit is older than AGE.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @yes_option
-@json_option
-@store_option
+@output_and_store_options
 def prune(
     keep: int | None,
     older_than: timedelta | None,
@@ -86,8 +81,11 @@ def prune(
             return await storage.prune(**wish, dry_run=dry_run, progress=report_progress)
 
     going = work_in(store, partial(work, dry_run=True))
+    if not as_json and going.threads:
+        rows = [(entry.thread_id, entry.workflow_name, entry.amounts) for entry in going.threads]
+        print_table(("THREAD", "WORKFLOW", "GOES"), rows)
     if not as_json:
-        _print_pruned(going)
+        _print_skipped(going)
     if dry_run or not going.threads:
         _print_total(going, as_json=as_json)
         return
@@ -112,18 +110,6 @@ def _check(keep: int | None, older_than: timedelta | None, *, whole_threads: boo
         )
 
 
-# ---------------------------------------------------------------- for people
-
-
-def _print_pruned(report: PruneReport) -> None:
-    if report.threads:
-        print_table(
-            ("THREAD", "WORKFLOW", "GOES"),
-            [(entry.thread_id, entry.workflow_name, entry.amounts) for entry in report.threads],
-        )
-    _print_skipped(report)
-
-
 def _print_skipped(report: PruneReport, but: PruneReport | None = None) -> None:
     listed = set() if but is None else {entry.thread_id for entry in but.skipped}
     left = [(entry.thread_id, entry.reason) for entry in report.skipped if entry.thread_id not in listed]
@@ -141,9 +127,6 @@ def _print_total(report: PruneReport, *, as_json: bool) -> None:
     else:
         freed = f", {format_size(report.freed_bytes)} freed" if report.freed_bytes and report.freed_bytes > 0 else ""
         print_folded(f"Removed {report.amounts}{freed}.")
-
-
-# ---------------------------------------------------------------- verify
 
 
 @click.command(short_help="Check a store for damage.")
@@ -178,14 +161,10 @@ async def verify(storage: StoreCheckpointStorage, thread_id: str | None, as_json
         click.get_current_context().exit(1)
 
 
-# ---------------------------------------------------------------- rekey
-
-
 @click.command(short_help="Re-encrypt a store with its new key.")
 @click.argument("url", metavar="[STORE_URL]", required=False)
 @click.option("--dry-run", is_flag=True, help="Only count the payloads of each key.")
-@json_option
-@store_option
+@output_and_store_options
 @click.pass_context
 def rekey(context: click.Context, url: str | None, dry_run: bool, as_json: bool, store: str | None) -> None:
     """Encrypt every payload of an encrypted store with the current key: the first in $PERDURE_KEYS.

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from perdure.agent_workflow.documents.convert import config_for, tree_of
+from perdure.agent_workflow.documents.text import to_yaml
 from perdure.agent_workflow.store import DefinitionInfo, DefinitionStore, StoredDefinition
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.apps import build_instance, load_app, load_definition
@@ -18,14 +19,13 @@ from perdure.cli.options import (
     StoreLocation,
     complete_definitions,
     confirm,
-    json_option,
+    output_and_store_options,
     sessions_option,
     store_command,
-    store_option,
     work_in,
     yes_option,
 )
-from perdure.cli.tables import format_age, format_time, iso_time, print_json, print_table
+from perdure.cli.tables import format_age, format_time, iso_time, print_json, print_list, print_result, print_table
 from perdure.cli.values import make_printable
 from perdure.errors import DefinitionNotFound, InvalidDefinition, MissingExtra
 from perdure.workflows.workflow import Workflow
@@ -47,17 +47,13 @@ async def list_(storage: StoreCheckpointStorage, as_json: bool) -> None:
     """List definitions, each with its newest version."""
     infos = await DefinitionStore(storage).list()
     damaged = [info for info in infos if info.problem is not None]
-    if as_json:
-        print_json([_tree(info) for info in infos])
-    elif not infos:
-        click.echo("No definitions.")
-    else:
-        readable = [info for info in infos if info.problem is None]
-        rows = [
-            (info.name, info.version, str(info.number), format_age(info.updated_at), info.description or "")
-            for info in readable
-        ]
-        print_table(("NAME", "VERSION", "NUMBER", "SAVED", "DESCRIPTION"), rows)
+    rows = [
+        (info.name, info.version, str(info.number), format_age(info.updated_at), info.description or "")
+        for info in infos
+        if info.problem is None
+    ]
+    headers = ("NAME", "VERSION", "NUMBER", "SAVED", "DESCRIPTION")
+    print_list([_tree(info) for info in infos], headers, rows, as_json=as_json, nothing="No definitions.")
     if damaged:
         raise Mistake("\n".join(f"Definition {info.name!r} cannot be read: {info.problem}." for info in damaged))
 
@@ -101,8 +97,7 @@ async def show(storage: StoreCheckpointStorage, name: str, version: str | None, 
 @workflows.command("save", short_help="Store a definition.")
 @click.argument("app")
 @sessions_option
-@json_option
-@store_option
+@output_and_store_options
 def save(app: str, sessions: str | None, as_json: bool, store: str | None) -> None:
     """Store the definition of APP, a document or a workflow of agents in a module, under its name.
 
@@ -122,22 +117,17 @@ def save(app: str, sessions: str | None, as_json: bool, store: str | None) -> No
         return await definitions.save(config_for(workflow._draft)), before
 
     definition, before = work_in(store, keep, may_be_new=True)
-    if as_json:
-        print_json({**_tree(definition), "is_new": definition.number != before})
-    elif definition.number == before:
-        click.echo(
-            f"Definition {definition.name} has not changed: it is version {definition.version}, "
-            f"number {definition.number}."
-        )
-    else:
-        click.echo(f"Stored definition {definition.name}: version {definition.version}, number {definition.number}.")
+    is_new, version = definition.number != before, f"version {definition.version}, number {definition.number}."
+    sentence = f"Stored definition {definition.name}: {version}"
+    if not is_new:
+        sentence = f"Definition {definition.name} has not changed: it is {version}"
+    print_result({**_tree(definition), "is_new": is_new}, sentence, as_json=as_json)
 
 
 @workflows.command("delete", short_help="Delete a definition.")
 @name_argument
 @yes_option
-@json_option
-@store_option
+@output_and_store_options
 def delete(name: str, yes: bool, as_json: bool, store: str | None) -> None:
     """Delete the definition NAME with all its versions. Its executions stay."""
 
@@ -148,14 +138,9 @@ def delete(name: str, yes: bool, as_json: bool, store: str | None) -> None:
     versions = {0: "which cannot be read", 1: "with its only version"}.get(count, f"with its {count} versions")
     confirm(f"Delete definition {name}, {versions}?", yes=yes)
     is_deleted = work_in(store, lambda storage: DefinitionStore(storage).delete(name))
-    if as_json:
-        print_json({"name": name, "is_deleted": is_deleted})
-    else:
-        click.echo(
-            f"Deleted definition {name}. Its executions stay."
-            if is_deleted
-            else f"Definition {name} was deleted already."
-        )
+    deleted = f"Deleted definition {name}. Its executions stay."
+    sentence = deleted if is_deleted else f"Definition {name} was deleted already."
+    print_result({"name": name, "is_deleted": is_deleted}, sentence, as_json=as_json)
 
 
 # ---------------------------------------------------------------- what they have in common
@@ -174,8 +159,6 @@ def _tree(info: DefinitionInfo) -> dict[str, Any]:
 
 def _to_document(definition: StoredDefinition) -> str:
     """As YAML, or as JSON where the extra `yaml` is missing."""
-    from perdure.agent_workflow.documents.text import to_yaml
-
     tree = tree_of(definition.config)
     try:
         return to_yaml(tree).rstrip()

@@ -292,9 +292,8 @@ class ApiKeys:
             raise AuthUnavailable from None
 
     def _read(self) -> None:
-        contents = self._file.read()
-        self._keys = {key.id: key for key in contents.keys}
-        self._signature = contents.signature
+        keys, self._signature = self._file.read()
+        self._keys = {key.id: key for key in keys}
         if self._file.is_open_to_others():
             logger.warning(
                 "Other users may read %s. It names the users with API keys, but contains no key. Run: chmod 600 %s",

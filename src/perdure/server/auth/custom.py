@@ -111,9 +111,12 @@ class CustomAuthorizer:
         if is_narrowed(principal, scope):
             return False
         resource, _, action = scope.partition(":")
+        user = {**principal.claims, "user_id": principal.user_id, "roles": list(principal.roles)}
+        if principal.scopes is not None:
+            user["scopes"] = sorted(principal.scopes)
         try:
             async with asyncio.timeout(LONGEST_SECONDS):
-                verdict = await call_user_code(self._authorize, _user(principal), resource, action, thread_id)
+                verdict = await call_user_code(self._authorize, user, resource, action, thread_id)
         except Exception as error:  # noqa: BLE001  # user code raises anything: refuse
             logger.error("%s failed: %s at %s. Refused", self._path, type(error).__name__, place_of(error))
             return False
@@ -121,12 +124,6 @@ class CustomAuthorizer:
             logger.error("%s returned a %s, not True or False. Refused", self._path, type(verdict).__name__)
             return False
         return verdict
-
-
-def _user(principal: Principal) -> dict[str, Any]:
-    identity = {"user_id": principal.user_id, "roles": list(principal.roles)}
-    scopes = {} if principal.scopes is None else {"scopes": sorted(principal.scopes)}
-    return {**principal.claims, **identity, **scopes}
 
 
 def _find_authorize(target: Any, path: str) -> Any:
@@ -143,10 +140,8 @@ def _find_authorize(target: Any, path: str) -> Any:
     try:
         inspect.signature(authorize).bind({}, "graph", "invoke", None)
     except (TypeError, ValueError) as error:
-        raise invalid(
-            "authorization.path",
-            f"{path!r} must take (user, resource, action, resource_id): {error}.",
-        ) from None
+        sentence = f"{path!r} must take (user, resource, action, resource_id): {error}."
+        raise invalid("authorization.path", sentence) from None
     return authorize
 
 

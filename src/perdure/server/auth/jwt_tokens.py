@@ -83,9 +83,6 @@ class JwtTokens:
         return Principal(user_id, roles, scopes, claims)
 
 
-# ---------------------------------------------------------------- secrets
-
-
 def _secret(config: AuthConfig, environ: Mapping[str, str]) -> str:
     variable, shortest = config.secret_env, SHORTEST_SECRET[config.algorithm]
     secret = _read_variable(config, environ)
@@ -142,9 +139,6 @@ def weakness_of(secret: str) -> str | None:
     if len(letters) < _FEW_LETTERS and letter_count > 0 and len(secret) - letter_count <= len(secret) // 2:
         return "consists of placeholder words"
     return None
-
-
-# ---------------------------------------------------------------- keys
 
 
 def _key(config: AuthConfig, environ: Mapping[str, str], folder: Path) -> Any:

@@ -121,18 +121,9 @@ def is_narrowed(principal: Principal, scope: str) -> bool:
     return principal.scopes is not None and not covers(principal.scopes, scope)
 
 
-class AllScopes:
-    """Grants all scopes that the key or token does not exclude."""
-
-    def __init__(self, *, isolates_owners: bool) -> None:
-        self.isolates_owners = isolates_owners
-
-    async def may(self, principal: Principal, scope: str, thread_id: str | None) -> bool:
-        return scope == PUBLIC or principal.scopes is None or covers(principal.scopes, scope)
-
-
 class RoleScopes:
-    """Grants the scopes of a user's roles. Users without a configured role get the default scopes."""
+    """Grants the scopes of a user's roles that the key or token does not exclude. Users without a configured role get
+    the default scopes."""
 
     def __init__(
         self, roles: Mapping[str, tuple[str, ...]], default: tuple[str, ...], *, isolates_owners: bool
@@ -189,10 +180,6 @@ def check_id(name: str, value: str) -> None:
         raise _invalid_id(name, f"must have 1 to {LONGEST_ID} characters")
     if "/" in value or "\\" in value or not value.isprintable() or value in (".", "..", RESERVED_THREAD):
         raise _invalid_id(name, "must be printable text without slashes, other than '.' and '..'")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise _invalid_id(name, "must be text that UTF-8 can encode") from None
 
 
 def _invalid_id(name: str, reason: str) -> HttpProblem:

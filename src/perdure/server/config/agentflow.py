@@ -13,7 +13,6 @@ from perdure.server.config.schema import ConfigPart, Count, RateLimitConfig, Ser
 from perdure.tree_reader import INVALID
 
 NAMES = ("agentflow.json", ".agentflow.json", "agentflow.config.json")
-SAME_KEYS = ("agent", "env", "checkpointer", "redis", "thread_name_generator", "auth", "authorization")
 IGNORED = {
     "test": "it configures tests: use pytest",
     "evaluation": "it configures evaluations, which the server does not run",
@@ -64,9 +63,7 @@ def translate(tree: Mapping[str, Any], reader: ConfigReader) -> dict[str, Any]:
     own = config_fields(ServerConfig)
     keys = [*own, *IGNORED, *REFUSED, *_PARTS]
     for key, value in tree.items():
-        if key in SAME_KEYS:
-            whole[key] = value
-        elif key == "rate_limit" and value is not None:
+        if key == "rate_limit" and value is not None:
             _rate_limit(value, whole, reader)
         elif key in _PARTS:
             if value is not None:

@@ -137,16 +137,15 @@ def expand_shorthand(tree: Mapping[str, Any], reader: ConfigReader) -> dict[str,
     """The tree with an object for each part. Reports and drops a value that cannot be converted."""
     whole = dict(tree)
     for key, write_out in (("auth", _auth), ("authorization", _authorization)):
-        if key in whole:
-            part = write_out(whole.pop(key), reader)
-            if part is not None:
-                whole[key] = part
+        part = whole.pop(key, None)
+        if not (part is None or isinstance(part, Mapping)):
+            part = write_out(part, reader)
+        if part is not None:
+            whole[key] = part
     return whole
 
 
 def _auth(value: Any, reader: ConfigReader) -> Any:
-    if value is None or isinstance(value, Mapping):
-        return value
     if value in METHODS:
         return {"method": value}
     guess = did_you_mean(value, METHODS) if isinstance(value, str) else ""
@@ -157,8 +156,6 @@ def _auth(value: Any, reader: ConfigReader) -> Any:
 
 
 def _authorization(value: Any, reader: ConfigReader) -> Any:
-    if value is None or isinstance(value, Mapping):
-        return value
     if isinstance(value, str) and value in BACKENDS:
         return {"backend": BACKENDS[value]}
     if isinstance(value, str) and OBJECT_PATH.fullmatch(value):
@@ -197,7 +194,11 @@ def check(config: ServerConfig, reader: ConfigReader) -> None:
     if config.rate_limit is not None:
         _check_rate_limit(config.rate_limit, config.redis, reader)
     _check_cors(config, reader)
-    _check_paths(config, reader)
+    root = config.root_path
+    is_root = root == "" or (root.startswith("/") and not root.endswith("/") and root.isprintable())
+    _demand(reader, "root_path", is_root, "a path such as '/agents', with a leading '/' and no trailing one", root)
+    if config.env is not None:
+        _demand(reader, "env", bool(Path(config.env).name), "the name of a file", config.env)
 
 
 def refuse_mistakes(config: ServerConfig, part: str) -> None:
@@ -336,11 +337,3 @@ def _is_origin(text: str) -> bool:
     except ValueError:
         return False
     return has_port and bool(split.hostname) and text == f"{split.scheme}://{split.netloc}" and "@" not in split.netloc
-
-
-def _check_paths(config: ServerConfig, reader: ConfigReader) -> None:
-    root = config.root_path
-    is_root = root == "" or (root.startswith("/") and not root.endswith("/") and root.isprintable())
-    _demand(reader, "root_path", is_root, "a path such as '/agents', with a leading '/' and no trailing one", root)
-    if config.env is not None:
-        _demand(reader, "env", bool(Path(config.env).name), "the name of a file", config.env)

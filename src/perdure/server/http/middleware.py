@@ -14,8 +14,6 @@ from typing import Any
 from litestar import Litestar, Request
 
 from perdure.engine import tracing
-from perdure.errors import PerdureError
-from perdure.log import get_logger
 from perdure.names import random_digits
 from perdure.server.auth.principal import (
     ANYBODY,
@@ -26,14 +24,13 @@ from perdure.server.auth.principal import (
     Space,
     space_of,
 )
-from perdure.server.problems import HttpProblem, error_body, problem_of, too_often
+from perdure.server.problems import HttpProblem, error_body, too_often
 from perdure.server.rate_limit import client_address, limit_key
 from perdure.server.service import Service
 from perdure.server.threads.threads import Threads
 
 KEY = "perdure.visit"
 """The key of a request's Visit in its ASGI scope."""
-logger = get_logger("server")
 
 AsgiScope = MutableMapping[str, Any]
 
@@ -305,9 +302,6 @@ class ServerApp:
             raise HttpProblem(401, "not_authenticated", str(error), headers={"WWW-Authenticate": "Bearer"}) from None
         except AuthUnavailable as error:
             raise HttpProblem(503, error.code, str(error), headers={"Retry-After": "5"}) from None
-        except PerdureError as error:
-            logger.warning("authentication failed: %s", error)
-            raise problem_of(error) or HttpProblem(503, AuthUnavailable.code, str(AuthUnavailable())) from None
 
     async def _count(self, visit: Visit) -> None:
         limit = self.service.config.rate_limit

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from litestar import Response
-from litestar.exceptions import (
-    ClientException,
-    HTTPException,
-    MethodNotAllowedException,
-    NotFoundException,
-    SerializationException,
-    ValidationException,
-)
+from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException, ValidationException
 from litestar.openapi.datastructures import ResponseSpec
 
 from perdure.errors import PerdureError
@@ -133,21 +127,15 @@ def answer_perdure(request: OwnRequest, error: PerdureError) -> Response[bytes]:
 
 def answer_unknown(request: OwnRequest, error: Exception) -> Response[bytes]:
     visit = request.visit
-    if isinstance(error, UnicodeDecodeError | RecursionError) and _is_of_body(error):
+    [*_, (frame, _)] = traceback.walk_tb(error.__traceback__)
+    # Litestar itself converts only some errors of decoding a body.
+    if isinstance(error, UnicodeDecodeError | RecursionError) and "msgspec_hooks" in frame.f_code.co_filename:
         return answer_problem(request, HttpProblem(400, "bad_request", "The body is not valid JSON.", field="body"))
     logger.error("request %s failed", visit.request_id, exc_info=error)
     message = f"Internal error. The server log has the details under request id {visit.request_id}."
     if not visit.service.hides_errors:
         message = f"{message} ({type(error).__name__})"
     return answer_problem(request, HttpProblem(500, "internal_error", message))
-
-
-def _is_of_body(error: BaseException) -> bool:
-    """Whether Litestar raised it while decoding a body: it converts only some decoding errors itself."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and "msgspec_hooks" in trace.tb_frame.f_code.co_filename
 
 
 def answer_http(request: OwnRequest, error: HTTPException) -> Response[bytes]:
@@ -157,7 +145,6 @@ def answer_http(request: OwnRequest, error: HTTPException) -> Response[bytes]:
         if isinstance(cause, HttpProblem):
             return answer_problem(request, cause)
         cause = cause.__cause__ or cause.__context__
-    text = error.detail
     if isinstance(error, ValidationException):
         problem = _validation_problem(error)
     elif isinstance(error, NotFoundException):
@@ -165,12 +152,10 @@ def answer_http(request: OwnRequest, error: HTTPException) -> Response[bytes]:
     elif isinstance(error, MethodNotAllowedException):
         sentence = "The path does not support this method."
         problem = HttpProblem(405, "no_such_method", sentence, headers=dict(error.headers or {}))
-    elif isinstance(error, ClientException | SerializationException):
-        status = getattr(error, "status_code", 400)
-        text = "The body is not valid JSON." if "JSON" in text or status == 400 else text
-        problem = HttpProblem(status, "bad_request", text, field="body")
     elif error.status_code < 500:
-        problem = HttpProblem(error.status_code, "bad_request", text)
+        is_unreadable = "JSON" in error.detail or error.status_code == 400
+        text = "The body is not valid JSON." if is_unreadable else error.detail
+        problem = HttpProblem(error.status_code, "bad_request", text, field="body")
     else:
         return answer_unknown(request, error)
     return answer_problem(request, problem)

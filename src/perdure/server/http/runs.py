@@ -51,13 +51,13 @@ class AnswerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def create_run(
     thread_id: FromPath[str], data: JSONBody[RunBody], request: OwnRequest, wait: Wait = None
 ) -> Response[Reply]:
-    served = await start_run(request.threads, thread_id, data)
-    return await reply_when_ended(request, served, wait)
+    return await start_and_reply(request, thread_id, data, wait)
 
 
-async def reply_when_ended(request: OwnRequest, served: ServedRun, wait: float | None) -> Response[Reply]:
+async def start_and_reply(request: OwnRequest, thread_id: str, body: RunBody, wait: float | None) -> Response[Reply]:
     """200 with the result if the run ended within `wait`; otherwise 202 with its state."""
     threads = request.threads
+    served = await start_run(threads, thread_id, body)
     has_ended = bool(wait) and await served.wait_ended(wait)
     if has_ended and isinstance(served.error, RunInterrupted):
         raise failure_of(threads, served)
@@ -69,7 +69,7 @@ async def get_run(thread_id: FromPath[str], run_id: FromPath[str], request: OwnR
     threads = request.threads
     check_id("run_id", run_id)
     served = _own(threads, thread_id, run_id)
-    if served is not None and served.state == "IN_PROGRESS" and served.has_begun:
+    if served is not None and served.state == "IN_PROGRESS" and served.run.has_begun:
         info = await threads.find(thread_id)
         was_ended = info.run_id is None and info.status == "CANCELLED"
         if was_ended or info.run_id not in (None, run_id):  # another instance took over the thread
@@ -92,7 +92,7 @@ async def cancel_run(thread_id: FromPath[str], run_id: FromPath[str], request: O
     threads = request.threads
     check_id("run_id", run_id)
     served = _own(threads, thread_id, run_id)
-    if served is not None and not served.has_begun:
+    if served is not None and not served.run.has_begun:
         served.task.cancel()  # queued: nothing is stored yet
         return reply(request, {"run_id": run_id, "was_running": True})
     info, workflow = await threads.workflow(thread_id)
@@ -107,7 +107,7 @@ async def cancel_run(thread_id: FromPath[str], run_id: FromPath[str], request: O
 
 async def run_to_json(threads: Threads, served: ServedRun) -> dict[str, Any]:
     """A run of this process as JSON. The result of a failed run is read from its log."""
-    if served.error is not None and served.has_begun:
+    if served.error is not None and served.run.has_begun:
         return await run_to_json_from_log(threads, threads.space.public_id(served.thread_id), served.run_id)
     space, result = threads.space, served.result
     body = _empty_run(served.run_id, space.public_id(served.thread_id), served.workflow.name, served.state)
@@ -183,15 +183,14 @@ async def events(
     chunks: Annotated[bool, QueryParameter(name="chunks", description="As the chunks of /v1/graph/stream.")] = False,
 ) -> Stream:
     threads = request.threads
-    info = await threads.find(thread_id)
+    info, workflow = await threads.find_workflow(thread_id)
     last_event_id = _last_event_id(request.headers.get("last-event-id"))
     # A reconnecting browser sends both: `after` in its URL and Last-Event-ID.
     cursor = max((number for number in (after, last_event_id) if number is not None), default=None)
     if cursor is not None and cursor > await threads.storage.last_seq(info.thread_id):
         sentence = f"Thread {thread_id!r} has no event {cursor}: it may have been deleted and recreated."
         raise HttpProblem(410, "cursor_expired", f"{sentence} Read it without a cursor.", field="after")
-    served = request.visit.service.registry.by_workflow_name(info.workflow_name)
-    declared = None if served is None else served.workflow.declared_types
+    declared = None if workflow is None else workflow.declared_types
     service = request.visit.service
     async with AsyncExitStack() as stack:
         stack.enter_context(service.runs.stream_slot())
@@ -201,12 +200,12 @@ async def events(
         await follower.read_log()  # an expired cursor becomes a 410 response
         count_before = partial(count_output_messages, threads.storage, declared, info.thread_id)
         events = follower.batches(hub.HEARTBEAT_SECONDS, live=live)
+        ends = follower, service.stopping, stack.pop_all()
         if chunks:
             parts = hub.log_chunks(thread_id, events, count_before)
-            return Stream(
-                hub.stream_frames(parts, hub.to_frames, follower, service.stopping, stack.pop_all()), **STREAM
-            )
-        return Stream(hub.stream_frames(events, hub.join_frames, follower, service.stopping, stack.pop_all()), **STREAM)
+            return Stream(hub.stream_frames(parts, hub.to_frames, *ends), **STREAM)
+        frames = hub.stream_frames(events, lambda batch: b"".join([event.frame for event in batch]), *ends)
+        return Stream(frames, **STREAM)
 
 
 def _last_event_id(text: str | None) -> int | None:
@@ -247,8 +246,7 @@ async def answer(
     wait: Wait = None,
 ) -> Response[Reply]:
     body = RunBody(responses={request_id: data.value}, on_busy="enqueue", run_id=data.run_id)
-    served = await start_run(request.threads, thread_id, body)
-    return await reply_when_ended(request, served, wait)
+    return await start_and_reply(request, thread_id, body, wait)
 
 
 ROUTES = [create_run, get_run, cancel_run, events, list_requests, answer]

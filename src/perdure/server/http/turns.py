@@ -165,7 +165,6 @@ class InvokedTurn:
             raise problem_of_run(504, "run_takes_longer", served, self.thread_id, sentence)
         if served.result is None:
             raise failure_of(self.threads, served)
-        self._message_count = 0
         messages = [
             message for event in served.result.outputs if event.type == "output" for message in self.messages_of(event)
         ]

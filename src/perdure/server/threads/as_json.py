@@ -27,8 +27,6 @@ from perdure.server.auth.principal import Space
 from perdure.server.problems import HttpProblem, unprocessable
 from perdure.twins import to_own
 
-# ---------------------------------------------------------------- schemas
-
 
 def schema_of(annotation: Any) -> dict[str, Any]:
     """The JSON Schema of a type; an empty schema, which accepts any value, for a type without one."""
@@ -150,19 +148,14 @@ def request_to_json(event: WorkflowEvent, space: Space) -> dict[str, Any]:
 
 
 def thread_to_json(info: ThreadInfo, space: Space, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A thread: the fields of AgentFlow first, then its status."""
+    """A thread: its status, with the fields of AgentFlow."""
     about = about or {}
     return {
+        **msgspec.structs.asdict(info),
         "thread_id": space.public_id(info.thread_id),
         "thread_name": about.get("name"),
         "user_id": space.user_id,
         "metadata": to_json(about.get("metadata")),
-        "updated_at": info.updated_at,
-        "run_id": info.run_id,
-        "workflow_name": info.workflow_name,
-        "status": info.status,
-        "checkpoint_id": info.checkpoint_id,
-        "number": info.number,
         "due_at": None if info.due_at is None else info.due_at.isoformat(),
     }
 
@@ -214,10 +207,6 @@ def context_of(state: Mapping[str, Any], path: str) -> list[MessageBody]:
 def _require_text(text: Any, path: str) -> str:
     if not isinstance(text, str):
         raise _invalid_message(path, f"expected a text, got {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise _invalid_message(path, "expected text that UTF-8 can encode") from None
     return text
 
 
@@ -348,8 +337,10 @@ class SpeakingExecutor(AgentExecutor):
         ids, used = {}, set[str]()
         for at, message in enumerate(session.messages):
             if message.message_id is None or message.message_id in used:
-                replacement = msgspec.structs.replace(message, message_id=_free_id(session.session_id, at, used))
-                ids[id(message)] = session.messages[at] = replacement
+                place = at  # after a removal, another message may have the id of this position
+                while (new := blake2b(f"{session.session_id}/{place}".encode(), digest_size=12).hexdigest()) in used:
+                    place += 1
+                ids[id(message)] = session.messages[at] = msgspec.structs.replace(message, message_id=new)
             used.add(session.messages[at].message_id or "")
         if not ids:
             return response
@@ -357,13 +348,6 @@ class SpeakingExecutor(AgentExecutor):
         if any(message.message_id is None for message in messages_with_ids):  # the session holds copies, as its last
             messages_with_ids = tuple(session.messages[len(session.messages) - len(messages_with_ids) :])
         return msgspec.structs.replace(response, messages=messages_with_ids)
-
-
-def _free_id(session_id: str, at: int, used: set[str]) -> str:
-    """An id that is not in use: after a removal, another message may have the id of this position."""
-    while (message_id := blake2b(f"{session_id}/{at}".encode(), digest_size=12).hexdigest()) in used:
-        at += 1
-    return message_id
 
 
 def merge_messages(messages: Iterable[Message], added: Iterable[Message]) -> list[Message]:

@@ -73,10 +73,6 @@ class StreamedEvent(msgspec.Struct):
         return self.encoded
 
 
-def join_frames(events: list[StreamedEvent]) -> bytes:
-    return b"".join([event.frame for event in events])
-
-
 class Follower:
     """One client of a thread's stream. It gets each event after its cursor once, in order."""
 
@@ -173,7 +169,7 @@ class Follower:
 
 
 class _Channel:
-    """A thread with at least one follower in this process."""
+    """A thread with at least one follower in this process, read from now on."""
 
     def __init__(
         self, storage: StoreCheckpointStorage, thread_id: str, declared: Declared, space: Space, hides: bool
@@ -185,18 +181,14 @@ class _Channel:
         self._hides = hides
         self.reader = ThreadFollower(storage, thread_id, declared, None, from_end=True)
         """Its `seq` is the last committed event that was read; None while that is unknown."""
-        self.followers: set[Follower] = set()
-        self._task: asyncio.Task[None] | None = None
-        self._failure: BaseException | None = None
-
-    def start(self) -> None:
         self.reader.open()
-        self._task = asyncio.get_running_loop().create_task(self._read_events(), name=f"events of {self.thread_id}")
+        self.followers: set[Follower] = set()
+        self._failure: BaseException | None = None
+        self._task = asyncio.get_running_loop().create_task(self._read_events(), name=f"events of {thread_id}")
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        self._task.cancel()
+        await asyncio.wait([self._task])
         await self.reader.close()
 
     async def _read_events(self) -> None:
@@ -253,7 +245,6 @@ class Hub:
         channel = self._channels.get(thread_id)
         if channel is None:
             channel = self._channels[thread_id] = _Channel(self._storage, thread_id, declared, space, self._hides)
-            channel.start()
         follower = Follower(channel, after, from_end=from_end)
         channel.followers.add(follower)
         try:

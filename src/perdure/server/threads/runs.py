@@ -59,14 +59,9 @@ class ServedRun:
     error: BaseException | None = None
 
     @property
-    def has_begun(self) -> bool:
-        """Whether its input is stored."""
-        return self.run.has_begun
-
-    @property
     def is_refused(self) -> bool:
         """Whether it ended before anything was written."""
-        return self.error is not None and not self.has_begun
+        return self.error is not None and not self.run.has_begun
 
     @property
     def state(self) -> str:
@@ -123,7 +118,7 @@ class Runs:
     @property
     def under_way(self) -> list[ServedRun]:
         """Runs that have begun and not ended."""
-        return [run for run in self._active.values() if run.has_begun]
+        return [run for run in self._active.values() if run.run.has_begun]
 
     def start(
         self,
@@ -140,7 +135,10 @@ class Runs:
         `stream`: agents stream their updates. `afterwards` is awaited after a successful end, before waiters resume.
         Raises InvalidRun, and HttpProblem if the server is stopping or full, or if the run id exists.
         """
-        self._refuse_if_full()
+        self._refuse_if_stopping()
+        if self._slots.locked() and self.waiting_count >= self._limits.max_waiting:
+            message = f"{self.active} runs are active and {self.waiting_count} wait. Nothing was started; try again."
+            raise HttpProblem(429, "too_many_runs", message, headers={"Retry-After": "1"})
         key = stored_id, str(options.get("run_id"))
         if key in self._active or key in self._ended:
             raise run_exists(key[1])
@@ -172,13 +170,6 @@ class Runs:
         finally:
             self._streams -= 1
             self._metrics.stream_closed()
-
-    def _refuse_if_full(self) -> None:
-        """Raises HttpProblem if the server is stopping or full."""
-        self._refuse_if_stopping()
-        if self._slots.locked() and self.waiting_count >= self._limits.max_waiting:
-            message = f"{self.active} runs are active and {self.waiting_count} wait. Nothing was started; try again."
-            raise HttpProblem(429, "too_many_runs", message, headers={"Retry-After": "1"})
 
     async def _execute(
         self, served: ServedRun, stream: bool, afterwards: Callable[[WorkflowRunResult], Awaitable[None]] | None

@@ -167,8 +167,7 @@ class Threads(msgspec.Struct, frozen=True):
     async def find_workflow(self, thread_id: str) -> tuple[ThreadInfo, Workflow | None]:
         """The thread and its workflow; None if the server does not have it. Reading works without the workflow."""
         info = await self.find(thread_id)
-        served = self.service.registry.by_workflow_name(info.workflow_name)
-        return info, None if served is None else served.workflow
+        return info, self.service.registry.by_workflow_name(info.workflow_name)
 
     async def checkpoint_info(self, thread_id: str, checkpoint_id: str | None) -> CheckpointInfo:
         """The info of a checkpoint of this thread. Raises HttpProblem for any other checkpoint, and for a thread
