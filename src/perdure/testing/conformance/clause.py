@@ -122,6 +122,13 @@ class Needs(Enum):
     FILES = "a store that keeps files"
 
 
+_OF_PARAMETERS = {
+    "second": Needs.TWO_OBJECTS,
+    "disk": Needs.FILES,
+    **dict.fromkeys(("process", "processes"), Needs.PROCESSES),
+}
+
+
 @dataclass(frozen=True)
 class Clause:
     """One sentence that a store must keep."""
@@ -154,13 +161,7 @@ class Clause:
 
 
 def clause(check: Check) -> Clause:
-    """A clause that needs nothing but an empty store. It gets what its parameters name: see `TrialLocation.supply`."""
-    return clause_with(Needs.A_STORE)(check)
-
-
-def clause_with(needs: Needs) -> Callable[[Check], Clause]:
-    def make(check: Check) -> Clause:
-        family = check.__module__.rpartition(".")[2].replace("_", " ")
-        return Clause(check.__name__, family, inspect.getdoc(check) or "", needs, check)
-
-    return make
+    """A clause gets, and needs, what its parameters name: see `TrialLocation.supply`."""
+    family = check.__module__.rpartition(".")[2].replace("_", " ")
+    needs = [_OF_PARAMETERS[name] for name in inspect.signature(check).parameters if name in _OF_PARAMETERS]
+    return Clause(check.__name__, family, inspect.getdoc(check) or "", next(iter(needs), Needs.A_STORE), check)
