@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -39,16 +39,16 @@ from perdure.graph.policy import RetryPolicy, Seconds
 RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 
 
+@dataclass
 class TurnMessages:
     """The messages of an agent's turn. Their updates are emitted as they come: messages, or parts of messages."""
 
-    def __init__(self, agent_name: str, agent_id: str) -> None:
-        self._agent_name = agent_name
-        self._agent_id = agent_id
-        self.messages: list[Message] = []
-        self._emitted = 0
-        """How many of them the listener has. Replayed messages are emitted only before a new one, since until then they
-        may be removed."""
+    _agent_name: str
+    _agent_id: str
+    messages: list[Message] = field(default_factory=list)
+    _emitted: int = 0
+    """How many of them the listener has. Replayed messages are emitted only before a new one, since until then they
+    may be removed."""
 
     def add_part(self, content: Content, message_id: str) -> None:
         self.emit_replayed()
@@ -174,14 +174,8 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
             return TextPart(part.args_as_json_str())
         return part
 
-    async def _stream(
-        self,
-        message_id: str,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        async with self.wrapped.request_stream(messages, model_settings, model_request_parameters) as stream:
+    async def _stream(self, message_id: str, *arguments: Any) -> ModelResponse:
+        async with self.wrapped.request_stream(*arguments) as stream:
             async for event in stream:
                 part = self._new_part(event)
                 if part is not None:

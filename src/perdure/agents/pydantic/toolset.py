@@ -33,7 +33,6 @@ BINARY: TypeAdapter[Any] = TypeAdapter(ToolReturnContent, config=ConfigDict(ser_
 RAISED = {"retry": ModelRetry, "failed": ToolFailed, "approval": ApprovalRequired, "deferred": CallDeferred}
 """Exceptions by which a tool reports about its call, by their recorded name."""
 
-
 APPROVE = "Message('user', [request.approve()]) or request.reject()"
 GIVE_RESULT = "Message('tool', [Content.from_function_result(request.call_id, result=...)])"
 
@@ -165,11 +164,8 @@ class _RecordableTool(Tool):
     """A tool whose outcome is recorded as JSON: its result, or its exception."""
 
     def __init__(self, own: Tool | None, name: str, do: Callable[[Mapping[str, Any], ToolContext], Any]) -> None:
-        options: dict[str, Any] = {}
-        if own is not None:
-            options = {"approval": own.approval, "retry": own.retry, "timeout": own.timeout}
-            options["ends_turn"] = own.ends_turn
-        super().__init__(do, name=name, description="", **options)
+        names = () if own is None else ("approval", "retry", "timeout", "ends_turn")
+        super().__init__(do, name=name, description="", **{option: getattr(own, option) for option in names})
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         try:
