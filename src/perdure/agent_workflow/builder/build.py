@@ -12,20 +12,12 @@ from typing import Any
 from perdure.agent_workflow import condition
 from perdure.agent_workflow.builder.check import content_problems
 from perdure.agent_workflow.conversations import Conversations
-from perdure.agent_workflow.definition import (
-    END,
-    START,
-    AgentConfig,
-    Draft,
-    EdgeDraft,
-    NodeDraft,
-    WorkflowConfig,
-)
+from perdure.agent_workflow.definition import END, START, AgentConfig, Draft, EdgeDraft, NodeDraft, WorkflowConfig
 from perdure.agent_workflow.documents.convert import resolve, tree_of
 from perdure.agent_workflow.documents.validate import Problem, at, below, read_config
 from perdure.agent_workflow.execution.conductor import Conductor
 from perdure.agent_workflow.execution.node import AgentNode
-from perdure.agent_workflow.execution.planner import NodeEdge, Planner
+from perdure.agent_workflow.execution.planner import EdgeGraph, NodeEdge, Planner
 from perdure.agent_workflow.execution.turn import Turns
 from perdure.agent_workflow.execution.values import HANDOFF, MATCHED_TYPE, needs_of, outputs_by_node
 from perdure.agent_workflow.instance import AgentWorkflowInstance
@@ -202,11 +194,10 @@ def create_planner(draft: Draft) -> Planner:
             is_chosen = condition.equals(HANDOFF, link.target)
             edges.append(NodeEdge(*ends, is_chosen.holds, str(is_chosen), kind="handoff"))
     return Planner(
-        tuple(nodes),
-        edges,
+        graph=EdgeGraph(tuple(nodes), edges),
         error_modes={node_id: node.config.on_error.mode for node_id, node in nodes.items()},
         routers={node_id for node_id, node in nodes.items() if node.config.output_mode == "handoff"},
-        max_passes=draft.settings.max_iterations,
+        max_passes=draft.settings.max_iterations or 1,
         converges=draft.settings.convergence,
         needs=needs_of(draft),
         # With a conversation, a repeated turn knows more messages than the turn before.

@@ -12,13 +12,7 @@ from perdure.agent_workflow.condition import Condition
 from perdure.agent_workflow.definition import END, START, AgentConfig, Draft, EdgeDraft, NodeConfig, NodeDraft
 from perdure.agent_workflow.documents.validate import Problem, at
 from perdure.agent_workflow.execution.planner import cycle_through, lay_out
-from perdure.agent_workflow.execution.values import (
-    INPUT,
-    has_field,
-    keys_needed,
-    outputs_by_node,
-    outputs_known,
-)
+from perdure.agent_workflow.execution.values import INPUT, has_field, keys_needed, outputs_by_node, outputs_known
 from perdure.agent_workflow.sessions import is_encrypted
 from perdure.errors import did_you_mean
 from perdure.graph.executor import is_async

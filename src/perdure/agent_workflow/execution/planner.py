@@ -192,30 +192,20 @@ class NextSteps:
         self.traversed += taken
 
 
+@dataclass(kw_only=True)
 class Planner:
     """Decides without side effects: the conductor carries its decisions out."""
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        edges: Sequence[NodeEdge],
-        *,
-        error_modes: Mapping[str, ErrorMode] | None = None,
-        routers: Collection[str] = (),
-        needs: Mapping[str, Collection[str]] | None = None,
-        max_passes: int | None = None,
-        converges: bool = True,
-        skips_unchanged: bool = True,
-    ) -> None:
-        self.graph = EdgeGraph(nodes, edges)
-        self._modes = dict(error_modes or {})
-        self._routers = frozenset(routers)
-        """A decision of a router counts as a change in every pass."""
-        self.max_passes = max_passes or 1
-        self._converges = converges
-        self._skips_unchanged = skips_unchanged and converges
-        """Whether a node with an unchanged input keeps its last outputs instead of running again."""
-        self.needs = needs or {}
+    graph: EdgeGraph
+    error_modes: Mapping[str, ErrorMode] = field(default_factory=dict)
+    routers: Collection[str] = ()
+    """A decision of a router counts as a change in every pass."""
+    needs: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """By node: the nodes whose outputs it may refer to, beside those that lead to it."""
+    max_passes: int = 1
+    converges: bool = True
+    skips_unchanged: bool = True
+    """Whether a node with an unchanged input keeps its last outputs instead of running again, if loops converge."""
 
     def begin(self, state: ExecutionState, input: Mapping[str, Any]) -> NextSteps:
         """`input`: the input of the execution, as outputs of START."""
@@ -227,7 +217,7 @@ class Planner:
     ) -> ExecutionState:
         """The state after a node has ended."""
         before = state.nodes[node]
-        changed = node in self._routers or status != before.last or dict(outputs) != before.outputs
+        changed = node in self.routers or status != before.last or dict(outputs) != before.outputs
         now = NodeState(status, dict(outputs), before.runs + 1, reason, changed, before.last, before.input_digest)
         return msgspec.structs.replace(state, nodes={**state.nodes, node: now})
 
@@ -263,7 +253,8 @@ class Planner:
         reason = self._reason_to_skip(into, taken, state)
         # A handoff is an action: its target runs in this pass, even with an unchanged input.
         is_handed_to = any(edge.kind == "handoff" and self._deciding_state(edge, state).has_changed for edge in taken)
-        is_unchanged = self._skips_unchanged and before.last == "done" and before.input_digest == digest
+        may_keep = self.skips_unchanged and self.converges
+        is_unchanged = may_keep and before.last == "done" and before.input_digest == digest
         if reason is not None:
             has_changed = before.last not in (None, "skipped")
             # Other nodes may still refer to its outputs of an earlier pass.
@@ -288,7 +279,7 @@ class Planner:
     def _reason_to_skip(self, into: Sequence[NodeEdge], taken: Sequence[NodeEdge], state: ExecutionState) -> str | None:
         for edge in into:
             has_failed = edge.kind != "fallback" and self._deciding_state(edge, state).status == "failed"
-            if has_failed and self._modes.get(edge.source) == "skip":
+            if has_failed and self.error_modes.get(edge.source) == "skip":
                 return f"{edge.source!r}, which it depends on, failed"
         if taken:
             return None
@@ -342,7 +333,7 @@ class Planner:
         taken = [edge for edge in self.graph.back if self._is_taken(edge, state)]
         if not taken:
             return steps
-        if self._converges:  # each loop ends on its own: an unchanged one does not repeat because another continues
+        if self.converges:  # each loop ends on its own: an unchanged one does not repeat because another continues
             changed = {name for name, node in state.nodes.items() if node.has_changed}
             taken = [edge for edge in taken if changed & self.graph.reached_from([edge.target])]
             if not taken:
