@@ -88,9 +88,8 @@ class GraphAgent(BaseAgent):
 
 def _usage(message: BaseMessage) -> dict[str, int]:
     counts = getattr(message, "usage_metadata", None) or {}
-    names = {"input_tokens": "input_token_count", "output_tokens": "output_token_count"}
-    names["total_tokens"] = "total_token_count"
-    return {ours: counts[theirs] for theirs, ours in names.items() if theirs in counts}
+    kinds = [kind for kind in ("input", "output", "total") if f"{kind}_tokens" in counts]
+    return {f"{kind}_token_count": counts[f"{kind}_tokens"] for kind in kinds}
 
 
 adapt = GraphAgent

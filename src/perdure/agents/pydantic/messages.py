@@ -149,9 +149,8 @@ def _restore_parts(
 
 def _split(parts: Sequence[Extra], contents: Sequence[Content]) -> Iterator[Content]:
     """Texts of a response as they were before they were joined."""
-    lengths = [
-        (TEXTS[part["part_kind"]], part["length"]) for part in parts if part["part_kind"] in TEXTS and part["length"]
-    ]
+    texts = [part for part in parts if part["part_kind"] in TEXTS and part["length"]]
+    lengths = [(TEXTS[part["part_kind"]], part["length"]) for part in texts]
     if not lengths:
         yield from contents
         return

@@ -218,13 +218,7 @@ def _can_stream(model: Model) -> bool:
 
 def usage_of(response_usage: Any) -> dict[str, int]:
     """The counts of pydantic-ai's usage, by our names."""
-    counts = {
-        "input_token_count": response_usage.input_tokens,
-        "output_token_count": response_usage.output_tokens,
-        "total_token_count": response_usage.total_tokens,
-        "cache_read_token_count": response_usage.cache_read_tokens,
-        "cache_write_token_count": response_usage.cache_write_tokens,
-        **{str(name): count for name, count in (response_usage.details or {}).items()},
-    }
-    always = ("input_token_count", "output_token_count", "total_token_count")
-    return {name: count for name, count in counts.items() if name in always or count}
+    always, rare = ("input", "output", "total"), ("cache_read", "cache_write")
+    counts = {f"{kind}_token_count": getattr(response_usage, f"{kind}_tokens") for kind in (*always, *rare)}
+    counts |= {str(name): count for name, count in (response_usage.details or {}).items()}
+    return {name: count for name, count in counts.items() if count or name.removesuffix("_token_count") in always}

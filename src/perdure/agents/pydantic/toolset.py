@@ -236,10 +236,8 @@ class PendingCalls(msgspec.Struct, frozen=True):
     @classmethod
     def find_in(cls, conversation: Sequence[Message], agent_name: str) -> PendingCalls:
         """Raises InvalidRun if another message comes before the answers."""
-        calls_by_message = [
-            message.of_type("function_call") if is_from(message, agent_name) else []
-            for message in without_requests(conversation)
-        ]
+        sent = without_requests(conversation)
+        calls_by_message = [each.of_type("function_call") if is_from(each, agent_name) else [] for each in sent]
         last = next((index for index in range(len(conversation) - 1, -1, -1) if calls_by_message[index]), None)
         if last is None:
             return cls(agent_name)
@@ -274,17 +272,15 @@ class PendingCalls(msgspec.Struct, frozen=True):
     def repeat_requests(self) -> Message:
         """The requests without an answer."""
         open_calls = {call.call_id for call in self.unanswered_calls}
-        return Message(
-            "assistant", [request for call, request in self.requests.items() if call in open_calls], self.agent_name
-        )
+        requests = [request for call, request in self.requests.items() if call in open_calls]
+        return Message("assistant", requests, self.agent_name)
 
     def results(self) -> DeferredToolResults | None:
         """For pydantic-ai, once all calls are answered. Results of tools are part of the conversation."""
         if not self.calls or self.unanswered_calls:
             return None
-        return DeferredToolResults(
-            approvals={str(call.call_id): _verdict(call, self.answers[str(call.call_id)]) for call in self.calls}
-        )
+        approvals = {str(call.call_id): _verdict(call, self.answers[str(call.call_id)]) for call in self.calls}
+        return DeferredToolResults(approvals=approvals)
 
 
 def without_requests(conversation: Iterable[Message]) -> list[Message]:
@@ -353,9 +349,8 @@ async def _ask_for_result(part: ToolCallPart, request_id: str) -> Any:
 
 def request_message(deferred: DeferredToolRequests, agent_name: str) -> Message:
     """The requests, for the caller of the agent."""
-    requests = [
-        Content.from_function_approval_request(part.tool_call_id, _as_call(part)) for part in deferred.approvals
-    ]
+    approve = Content.from_function_approval_request
+    requests = [approve(part.tool_call_id, _as_call(part)) for part in deferred.approvals]
     return Message("assistant", [*requests, *map(_result_request, deferred.calls)], agent_name)
 
 
