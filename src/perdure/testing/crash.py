@@ -129,9 +129,6 @@ def _calls(result: WorkflowRunResult) -> Iterator[Doing]:
             yield str(event.executor_id), event.child_id
 
 
-# ---------------------------------------------------------------- comparing
-
-
 def problems(calm: Ending, resumed: Ending, recorded: Counter[Doing]) -> list[str]:
     """The differences of a run that was interrupted and resumed, in sentences; none if it survived.
 
@@ -163,9 +160,6 @@ def did_not_survive(workflow_name: str, point: str, sentences: list[str], tried:
     lines += [f"  {problem}" for problem in sentences]
     lines.append(f"Before that it survived {len(tried)} interruptions{': ' if tried else ''}{', '.join(tried)}.")
     return AssertionError("\n".join(lines))
-
-
-# ---------------------------------------------------------------- crashing
 
 
 async def assert_survives_crash(

@@ -142,7 +142,7 @@ class ScriptedExecutor(Executor):
         return place, self._script[place]
 
     async def _send_reply(self, reply: Any, ctx: WorkflowContext[Any, Any]) -> None:
-        if isinstance(reply, BaseException) or _is_error(reply):
+        if _is_error(reply):
             raise reply
         if isinstance(reply, Ask):
             await ctx.request_info(reply.question, reply.response_type)
@@ -175,10 +175,7 @@ async def _resolve(scripted: Any, message: Any) -> Any:
 
 
 def _is_error(reply: Any) -> bool:
-    return isinstance(reply, type) and issubclass(reply, BaseException)
-
-
-# ---------------------------------------------------------------- types
+    return isinstance(reply, BaseException) or (isinstance(reply, type) and issubclass(reply, BaseException))
 
 
 def _spread(annotation: Any) -> tuple[Any, ...]:
@@ -189,8 +186,7 @@ def _infer_types(replies: Any) -> tuple[Any, ...]:
     """The types of what is sent, where all replies have one: edges are checked by them, and values of them stored."""
     if callable(replies):
         return ()
-    values = [reply for reply in replies if reply is not None and not isinstance(reply, BaseException)]
-    values = [reply for reply in values if not _is_error(reply)]
+    values = [reply for reply in replies if reply is not None and not _is_error(reply)]
     unclear = (Ask, list, tuple, dict, set, frozenset)
     if any(callable(reply) or isinstance(reply, unclear) for reply in values):
         return ()
@@ -209,9 +205,6 @@ def _handlers(replies: Any, input: Any, sent: tuple[Any, ...], yielded: tuple[An
         handler("reply", ScriptedExecutor.reply, input),
         *(handler("go_on", ScriptedExecutor.go_on, response, request) for request, response in pairs),
     ]
-
-
-# ---------------------------------------------------------------- scripted agent
 
 
 class Call(msgspec.Struct, frozen=True):

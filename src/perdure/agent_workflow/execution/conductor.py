@@ -71,10 +71,8 @@ class Conductor(Executor):
             conversations = await ctx.step(self._conversations.begin, ctx.thread_id, name="begin the conversation")
         ctx.set_state(DEFINITION, dict(self._version))
         state = ExecutionState(start_input, began, limit(began, self._timeout, outer), conversations=conversations)
-        await self._emit(
-            ctx,
-            events.WorkflowStartedEvent(node_count=len(self._output_keys), layer_count=len(self._planner.graph.layers)),
-        )
+        counts: dict[str, Any] = {"node_count": len(self._output_keys), "layer_count": len(self._planner.graph.layers)}
+        await self._emit(ctx, events.WorkflowStartedEvent(**counts))
         outputs = {INPUT: start_input}
         if isinstance(start_input, dict):
             outputs = {**start_input, INPUT: start_input.get(INPUT, start_input)}

@@ -163,9 +163,6 @@ def _names(edges: Sequence[NodeEdge]) -> dict[int, str]:
     return names
 
 
-# ---------------------------------------------------------------- what runs next
-
-
 @dataclass
 class NextSteps:
     """The decisions of one evaluation of the state."""
@@ -256,11 +253,9 @@ class Planner:
         may_keep = self.skips_unchanged and self.converges
         is_unchanged = may_keep and before.last == "done" and before.input_digest == digest
         if reason is not None:
-            has_changed = before.last not in (None, "skipped")
+            changed = before.last not in (None, "skipped")
             # Other nodes may still refer to its outputs of an earlier pass.
-            state.nodes[node] = msgspec.structs.replace(
-                before, status="skipped", reason=reason, has_changed=has_changed
-            )
+            state.nodes[node] = msgspec.structs.replace(before, status="skipped", reason=reason, has_changed=changed)
             steps.skipped.append(node)
         elif is_unchanged and not is_handed_to:
             state.nodes[node] = msgspec.structs.replace(before, status="done", has_changed=False)
@@ -345,16 +340,12 @@ class Planner:
         return replace(after, skipped=skipped, traversed=traversed, ended=state)
 
     def _next_pass(self, state: ExecutionState, taken: Sequence[NodeEdge]) -> ExecutionState:
-        again = self.graph.reached_from([edge.target for edge in taken])
-        nodes = {
-            node: msgspec.structs.replace(before, status="waiting", has_changed=False, last=before.status)
-            if node in again
-            else msgspec.structs.replace(before, has_changed=False)
-            for node, before in state.nodes.items()
-        }
-        evaluated_again = {
-            self.graph.name_of(edge) for edge in self.graph.edges if again.intersection(self.graph.sources(edge))
-        }
+        graph, nodes = self.graph, dict[str, NodeState]()
+        again = graph.reached_from([edge.target for edge in taken])
+        for node, before in state.nodes.items():
+            status, last = ("waiting", before.status) if node in again else (before.status, before.last)
+            nodes[node] = msgspec.structs.replace(before, status=status, has_changed=False, last=last)
+        evaluated_again = {graph.name_of(edge) for edge in graph.edges if again.intersection(graph.sources(edge))}
         return msgspec.structs.replace(
             state,
             nodes=nodes,

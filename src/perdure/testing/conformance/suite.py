@@ -32,8 +32,6 @@ from perdure.testing.conformance.clauses import (
 )
 from perdure.testing.conformance.location import Maker, StoreFactory, find_maker, maker_of, open_location
 
-# ---------------------------------------------------------------- catalogue
-
 FAMILIES = (owning, commits, values, journal, listing, events, retention, copies, transfer, concurrency, damage)
 
 
@@ -53,9 +51,6 @@ def select_clauses(only: Iterable[str] | None) -> tuple[Clause, ...]:
     for name in sorted(wanted - known):
         raise ValueError(f"No clause or family is named {name!r}{did_you_mean(name, known)}.")
     return tuple(clause for clause in clauses if {clause.name, clause.family} & wanted)
-
-
-# ---------------------------------------------------------------- report
 
 
 @dataclass(frozen=True)
@@ -173,9 +168,6 @@ async def try_clause(
     except Exception as error:  # noqa: BLE001  # it is what the report is about
         return ClauseResult(clause, "FAILED", f"the store raised {type(error).__name__}: {error}", error)
     return ClauseResult(clause, "passed")
-
-
-# ---------------------------------------------------------------- for pytest
 
 
 class StoreConformance:

@@ -168,9 +168,6 @@ async def chunks_that_events_refer_to_stay_as_long_as_the_events(store: Store, o
     await expect_state(store, "without the events", chunks={ref("d", 6), ref("a", 7)})
 
 
-# ---------------------------------------------------------------- pins
-
-
 @clause
 async def a_pinned_checkpoint_is_not_pruned(store: Store) -> None:
     """Pinned checkpoints stay"""
