@@ -180,7 +180,12 @@ async def assert_survives_crash(
     The crash is simulated in this process. For a storage that outlives processes, `assert_survives_kill` kills real
     ones.
     """
-    trial = _Trial(make_workflow, message, _factory(storage), answers, clock)
+    if storage is not None and not callable(storage):
+        raise TypeError(
+            f"storage= expects a function that makes an empty storage, such as a class, got {storage!r}: each crash "
+            "needs a thread of its own."
+        )
+    trial = _Trial(make_workflow, message, storage or InMemoryCheckpointStorage, answers, clock)
     faults = Faults()
     calm = await trial.run_undisturbed(faults)
     survived: list[str] = []
@@ -244,14 +249,3 @@ class _Trial:
         finally:
             if hasattr(storage, "close"):
                 await storage.close()
-
-
-def _factory(storage: Callable[[], Any] | None) -> Callable[[], Any]:
-    if storage is None:
-        return InMemoryCheckpointStorage
-    if not callable(storage):
-        raise TypeError(
-            f"storage= expects a function that makes an empty storage, such as a class, got {storage!r}: each crash "
-            "needs a thread of its own."
-        )
-    return storage

@@ -173,7 +173,7 @@ class _Trials:
             delay /= 2
 
     async def _resume(self, trial: str, point: str, killed: ChildProcess) -> None:
-        recorded = _counted(killed.recorded)
+        recorded = _counter_of(killed.recorded)
         try:
             async with self._child(trial) as process:
                 await process.expect("started")
@@ -203,10 +203,10 @@ async def at_most(number: int, works: Iterable[Callable[[], Awaitable[None]]]) -
 
 
 def _ending(report: Report) -> Ending:
-    return Ending(report["rests"], report["parts"], _counted(report["calls"]))
+    return Ending(report["rests"], report["parts"], _counter_of(report["calls"]))
 
 
-def _counted(rows: Iterable[Any]) -> Counter[Doing]:
+def _counter_of(rows: Iterable[Any]) -> Counter[Doing]:
     return Counter({(path, child_id): count for path, child_id, count in rows})
 
 

@@ -141,10 +141,6 @@ class Clause:
     needs: Needs
     check: Check
 
-    async def try_at(self, place: TrialLocation) -> None:
-        supplies = [await place.supply(name) for name in inspect.signature(self.check).parameters]
-        await self.check(*supplies)
-
     @property
     def sentence(self) -> str:
         return self.name.replace("_", " ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import time
 from collections import Counter
@@ -158,7 +159,7 @@ async def try_clause(
             why_not = clause.missing(place)
             if why_not is not None:
                 return ClauseResult(clause, "not applicable", why_not)
-            await clause.try_at(place)
+            await clause.check(*[await place.supply(name) for name in inspect.signature(clause.check).parameters])
     except NotApplicable as reason:
         return ClauseResult(clause, "not applicable", str(reason))
     except NotKept as error:
