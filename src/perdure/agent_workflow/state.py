@@ -143,7 +143,6 @@ class NodeOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: dict[str, Any] = {}
     reason: str | None = None
     ends_all: bool = False
-    """Whether the execution ends with this outcome."""
     session: SessionRef | None = None
 
 

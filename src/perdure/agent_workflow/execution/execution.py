@@ -104,7 +104,6 @@ class Execution:
         self.asked: dict[str, WorkflowEvent] = {}
         """Unanswered requests of this call, by public id."""
         self.answered: set[str] = set()
-        """Public ids of answered requests."""
         self._answers: dict[str, tuple[Any, asyncio.Future[bool]]] = {}
         """Answers that arrived during the run, by public id, each with a future that reports whether it was used."""
         self.loop = asyncio.get_running_loop()

@@ -68,7 +68,6 @@ class NodeEdge:
     test: Test | None = None
     """Of the source's outputs; None: the edge is always taken."""
     description: str | None = None
-    """A description of the test."""
     is_default: bool = False
     delay: float | None = None
     kind: Literal["edge", "handoff", "fallback"] = "edge"
@@ -173,7 +172,6 @@ class NextSteps:
     """Nodes that run now, each with the edges that led to it: edges that lead back come first."""
     skipped: list[str] = field(default_factory=list)
     traversed: list[NodeEdge] = field(default_factory=list)
-    """Edges taken now."""
     is_limited: bool = False
     """Whether an edge back was not taken because the maximum of passes was reached."""
     has_converged: bool = False

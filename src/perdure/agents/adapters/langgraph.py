@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
@@ -27,7 +27,8 @@ class GraphAgent(BaseAgent):
         self, messages: Any = None, *, session: AgentSession | None = None
     ) -> AgentResponse:
         conversation = [*(session.messages if session is not None else ()), *as_messages(messages)]
-        sent = self._their_messages(conversation)
+        own_calls = calls_of(conversation, self.name)
+        sent = [theirs for message in conversation for theirs in self._as_theirs(message, own_calls)]
         state = await self.runnable.ainvoke({"messages": sent})
         if isinstance(state, Mapping) and "__interrupt__" in state:
             raise PerdureError(
@@ -47,12 +48,8 @@ class GraphAgent(BaseAgent):
         ours = tuple(self._as_ours(message) for message in new)
         return AgentResponse(messages=ours, agent_id=self.id, usage_details=usage or None, value=value)
 
-    def _their_messages(self, conversation: Sequence[Message]) -> list[AnyMessage]:
-        """The messages for its model, with results of its own calls only."""
-        own = calls_of(conversation, self.name)
-        return [converted for message in conversation for converted in self._as_theirs(message, own)]
-
     def _as_theirs(self, message: Message, own_calls: Container[str | None]) -> list[AnyMessage]:
+        """For its model, with results of its own calls only."""
         text = message.text
         if message.role == "system":
             return [SystemMessage(text)]

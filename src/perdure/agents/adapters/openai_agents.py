@@ -68,7 +68,6 @@ class Requests:
 
     agent_name: str
     count: int = 0
-    """The number of model requests."""
     is_failed: bool = False
     """Whether the last request failed: a repeated turn makes it again."""
     edited: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -106,8 +105,6 @@ class RecordingOpenAIModel(sdk.Model):  # type: ignore[misc]  # the SDK is not t
 
 
 class RecordingProvider(sdk.ModelProvider):  # type: ignore[misc]
-    """Models by name, recorded."""
-
     def __init__(self, wrapped: sdk.ModelProvider, requests: Requests) -> None:
         self._wrapped = wrapped
         self._requests = requests
@@ -140,7 +137,8 @@ class SdkAgent(RecordingAgent):
         defaults = sdk.RunConfig()
         config = dataclasses.replace(defaults, model_provider=RecordingProvider(defaults.model_provider, requests))
         conversation = [*(session.messages if session is not None else ()), *messages]
-        agent, theirs = _record_agent(own, requests), self._their_messages(conversation)
+        agent, own_calls = _record_agent(own, requests), calls_of(conversation, self.name)
+        theirs = [item for message in conversation for item in self._as_theirs(message, own_calls)]
         items, usage, result = await self._run_until_done(agent, theirs, config, requests)
         # A tool that ended the turn has the last item: its result is not an output of the model.
         is_cut = isinstance(result.new_items[-1] if result.new_items else None, sdk.ToolCallOutputItem)
@@ -204,12 +202,8 @@ class SdkAgent(RecordingAgent):
                 state.approve(item)
         return state
 
-    def _their_messages(self, conversation: Sequence[Message]) -> list[Any]:
-        """The messages for its model, with results of its own calls only."""
-        own = calls_of(conversation, self.name)
-        return [item for message in conversation for item in self._as_theirs(message, own)]
-
     def _as_theirs(self, message: Message, own_calls: Container[str | None]) -> list[Any]:
+        """For its model, with results of its own calls only."""
         text, items = message.text, list[Any]()
         is_another = message.role == "assistant" and not is_from(message, self.name)
         if text:

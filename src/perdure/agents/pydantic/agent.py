@@ -184,7 +184,6 @@ def _limits(limits: UsageLimits | Mapping[str, Any] | None) -> UsageLimits | Non
 
 
 def toolset_of(tools: Iterable[Tool], max_retries: int) -> FunctionToolset[Any]:
-    """Our tools for the model."""
     return FunctionToolset([_as_theirs(tool) for tool in tools], max_retries=max_retries)
 
 

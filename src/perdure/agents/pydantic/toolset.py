@@ -38,8 +38,6 @@ GIVE_RESULT = "Message('tool', [Content.from_function_result(request.call_id, re
 
 
 class ToolCalls:
-    """The calls of one turn."""
-
     def __init__(self, model: RecordingModel) -> None:
         self._model = model
         self._used: dict[str, list[int]] = {}
