@@ -19,6 +19,8 @@ Extra: TypeAlias = dict[str, Any]
 """A part, or an item of a user's prompt, without the fields of its content: JSON."""
 
 TEXTS = {"text": "text", "thinking": "text_reasoning"}
+KINDS = {**TEXTS, "tool-call": "function_call", "tool-return": "function_result", "file": "data"}
+"""Of contents, by the kind of the part."""
 PROMPTS = ("text", "data", "uri")
 URLS = ("image-url", "audio-url", "video-url", "document-url")
 
@@ -259,23 +261,19 @@ def _part_of_content(content: Content, names: Mapping[str, str]) -> Extra | None
 def _restore_part(extra: Extra, contents: Iterator[Content], names: Mapping[str, str]) -> Extra:
     """A part from its extra fields and its contents. Raises ValueError if the contents have changed."""
     part = dict(extra)
-    kind = part["part_kind"]
-    if kind in TEXTS:
-        length = part.pop("length")
-        part["content"] = _next(contents, TEXTS[kind]).text if length else ""
-        if len(part["content"]) != length:
-            raise ValueError("the text has changed")
-    elif kind == "tool-call":
-        part = {**(_part_of_content(_next(contents, "function_call"), names) or {}), **part}
-    elif kind == "file":
-        part["content"] = _with_data(_next(contents, "data"), part["content"])
-    elif kind == "user-prompt" and "items" in part:
+    kind, length = part["part_kind"], part.pop("length", None)
+    if "items" in part:
         part["content"] = [_restore_item(item, contents) for item in part.pop("items")]
     elif kind in ROLES:
         part["content"] = _next(contents, "text").text
-    elif kind == "tool-return":
-        plain = _return_of_content(_next(contents, "function_result"), names)
-        plain.pop("outcome", None)
+    elif length == 0:
+        part["content"] = ""
+    elif kind in KINDS:
+        plain = _part_of_content(_next(contents, KINDS[kind]), names) or {}
+        if length not in (None, len(plain["content"])):
+            raise ValueError("the text has changed")
+        if kind == "file":
+            part["content"] = {**plain["content"], **part["content"]}
         part = {**plain, **part}
     return part
 

@@ -78,14 +78,13 @@ CONTINUE_PROMPT = "Please go on."
 """The prompt for a model whose own message is the last: a request must end with another message."""
 
 
+@dataclass(eq=False)
 class _BadAnswer(Exception):
     """The model's answer cannot be used, and no attempt is left."""
 
-    def __init__(self, error: Exception, before: list[ModelMessage], new: list[ModelMessage]) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.before = before
-        self.new = new
+    error: Exception
+    before: list[ModelMessage]
+    new: list[ModelMessage]
 
 
 @dataclass(kw_only=True)

@@ -13,7 +13,6 @@ from perdure.testing.conformance.location import TrialLocation, TrialProcess
 from perdure.testing.conformance.threads import (
     ThreadOwner,
     at,
-    check_readable,
     checkpoint_ids,
     chunk,
     chunks,
@@ -76,7 +75,7 @@ async def pruning_while_others_commit_breaks_nothing(store: Store, owner: Thread
             await asyncio.sleep(0)
 
     await run_together(move(), prune())
-    await check_readable(store, "t", owner.has)
+    await owner.expect_readable()
     head = await store.head("t")
     expect_equal("the head", head and head.info.number, 16)
 
@@ -286,7 +285,7 @@ async def a_kill_while_pruning_breaks_nothing_that_is_left(store: Store, process
         left = await checkpoint_ids(store, thread_id=name)
         expect_equal("what is left of what was pruned", set(left) & set(pruned), set())
         expect(len(left) >= 20 - len(pruned) - 1, f"{len(pruned)} of 20 were pruned, and {len(left)} are left")
-        await check_readable(store, name, owners[name].has)
+        await owners[name].expect_readable()
         expect_equal("the events", len(await store.events_after(name, 0)), 20)
         again = await own(store, name)
         expect_equal("the number", again.number, 20)
