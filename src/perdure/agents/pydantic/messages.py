@@ -270,7 +270,7 @@ def _restore_part(extra: Extra, contents: Iterator[Content], names: Mapping[str,
         part["content"] = ""
     elif kind in KINDS:
         plain = _part_of_content(_next(contents, KINDS[kind]), names) or {}
-        if length not in (None, len(plain["content"])):
+        if length is not None and length != len(plain["content"]):
             raise ValueError("the text has changed")
         if kind == "file":
             part["content"] = {**plain["content"], **part["content"]}
