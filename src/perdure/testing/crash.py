@@ -140,12 +140,12 @@ def problems(calm: Ending, resumed: Ending, recorded: Counter[Doing]) -> list[st
         for path, expected, got in (*at_rest, *differences(calm.parts, resumed.parts))
     ]
     for doing, count in recorded.items():
-        path, child_id = doing
         if resumed.calls[doing] > max(0, calm.calls[doing] - count):
+            path, child_id = doing
+            name = repr(path) if child_id is None else f"{path!r} of child {child_id}"
             sentences.append(
-                f"{path!r}{'' if child_id is None else f' of child {child_id}'} is called {calm.calls[doing]} times in "
-                f"an undisturbed run; {count} of these were recorded, and yet it was called {resumed.calls[doing]} "
-                "times after the resume"
+                f"{name} is called {calm.calls[doing]} times in an undisturbed run; {count} of these were recorded, "
+                f"and yet it was called {resumed.calls[doing]} times after the resume"
             )
     return sentences
 

@@ -279,8 +279,7 @@ class ScriptedAgent(RecordingAgent):
                 ends = any(known[str(call.name)].ends_turn for call, result in done if result.exception is None)
             if ends:
                 ended: dict[str, Any] = {"agent_id": self.id, "value": answer.value, "finish_reason": "stop"}
-                last = AgentResponseUpdate(contents=(Content.from_usage(usage),), **ended)
-                emit_update(last, replayed=not is_made)
+                emit_update(AgentResponseUpdate(contents=(Content.from_usage(usage),), **ended), replayed=not is_made)
                 return AgentResponse(messages=tuple(replies_so_far), usage_details=usage, **ended)
 
     async def _ask_model(self, place: int, messages: list[Message]) -> ScriptedReply:

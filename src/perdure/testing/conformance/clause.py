@@ -122,11 +122,8 @@ class Needs(Enum):
     FILES = "a store that keeps files"
 
 
-_OF_PARAMETERS = {
-    "second": Needs.TWO_OBJECTS,
-    "disk": Needs.FILES,
-    **dict.fromkeys(("process", "processes"), Needs.PROCESSES),
-}
+_NEEDS = {"second": Needs.TWO_OBJECTS, "disk": Needs.FILES, **dict.fromkeys(("process", "processes"), Needs.PROCESSES)}
+"""By the name of a parameter."""
 
 
 @dataclass(frozen=True)
@@ -159,5 +156,5 @@ class Clause:
 def clause(check: Check) -> Clause:
     """A clause gets, and needs, what its parameters name: see `TrialLocation.supply`."""
     family = check.__module__.rpartition(".")[2].replace("_", " ")
-    needs = [_OF_PARAMETERS[name] for name in inspect.signature(check).parameters if name in _OF_PARAMETERS]
+    needs = [_NEEDS[name] for name in inspect.signature(check).parameters if name in _NEEDS]
     return Clause(check.__name__, family, inspect.getdoc(check) or "", next(iter(needs), Needs.A_STORE), check)

@@ -196,8 +196,7 @@ class StoreConformance:
     def _try(self, clause: Clause) -> None:
         seed = random.randrange(2**32) if self.seed is None else self.seed  # noqa: S311  # protects nothing
         maker = maker_of(self.make_store, type(self))
-        trying = try_clause(clause, maker, shared=self.shared, seed=seed, seconds=self.seconds)
-        result = asyncio.run(trying)
+        result = asyncio.run(try_clause(clause, maker, shared=self.shared, seed=seed, seconds=self.seconds))
         if result.outcome == "not applicable":
             raise SkipTest(f"not applicable, because {result.reason}")  # pytest knows it, and is not needed for it
         if result.outcome == "FAILED":

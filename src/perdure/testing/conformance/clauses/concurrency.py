@@ -302,8 +302,7 @@ async def a_kill_while_copying_leaves_a_whole_copy_or_none(store: Store, process
     copies = {f"{name} copy {number}" for name, numbers in acknowledged.items() for number in numbers}
     expect_equal("copies that were acknowledged and are not there", copies - {*made}, set())
     for copy in made:
-        numbers = await commit_numbers(store, thread_id=copy)
-        expect_equal(f"the commits of {copy!r}", numbers, range(1, 9))
+        expect_equal(f"the commits of {copy!r}", await commit_numbers(store, thread_id=copy), range(1, 9))
         expect_equal(f"the events of {copy!r}", len(await store.events_after(copy, 0)), 8)
         expect_equal(f"the chunks of {copy!r}", await chunks(store, copy), expected)
         await (await own(store, copy)).save()

@@ -217,8 +217,7 @@ async def a_damaged_thread_is_found_and_leaves_the_others_usable(disk: TrialLoca
 async def it_has_every_method_of_the_contract(store: Store) -> None:
     """A store keeps threads."""
     methods = [member for member in inspect.getmembers(Store, inspect.isfunction) if not member[0].startswith("_")]
-    missing = [name for name, _ in methods if not callable(getattr(store, name, None))]
-    expect_equal("what it lacks", missing, [])
+    expect_equal("what it lacks", [name for name, _ in methods if not callable(getattr(store, name, None))], [])
     is_async = inspect.iscoroutinefunction
     wrong = [name for name, method in methods if is_async(method) and not is_async(getattr(store, name))]
     expect_equal("what is not async", wrong, [])
