@@ -41,8 +41,7 @@ def workflow_tool(
     """
 
     async def run_workflow(input: str, context: ToolContext) -> str:
-        is_named = context.thread_id is not None
-        execution_id = f"tool-{context.idempotency_key}" if is_named else new_thread_id()
+        execution_id = f"tool-{context.idempotency_key}" if context.thread_id is not None else new_thread_id()
         return await _WorkflowCall(instance, input, execution_id, stream_events).answer()
 
     # Models accept only letters, digits, _ and - in the name of a tool.

@@ -24,10 +24,7 @@ from perdure.names import check_identifier, check_options, new_thread_id
 from perdure.workflows.workflow import Workflow
 
 EventT = TypeVar("EventT")
-OPTIONS = (
-    *("durability", "max_lag", "on_busy", "takeover", "force"),
-    *("function_invocation_kwargs", "client_kwargs"),
-)
+OPTIONS = ("durability", "max_lag", "on_busy", "takeover", "force", "function_invocation_kwargs", "client_kwargs")
 """The options of `Workflow.run` that apply to an agent workflow."""
 
 

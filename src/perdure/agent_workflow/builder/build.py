@@ -48,8 +48,7 @@ def build_instance(draft: Draft) -> AgentWorkflowInstance:
     storage = draft.store if draft.settings.checkpointing else None
     if storage is None:
         storage = InMemoryCheckpointStorage(retention=LatestOnly)
-    workflow = compile_graph(draft, planner, storage=storage, is_inner=False)
-    return AgentWorkflowInstance(draft, workflow, planner)
+    return AgentWorkflowInstance(draft, compile_graph(draft, planner, storage=storage, is_inner=False), planner)
 
 
 def resolve_imports(draft: Draft) -> list[Problem]:
@@ -141,8 +140,7 @@ def _create_agents(draft: Draft) -> list[Problem]:
             problems += error.problems
             continue
         if isinstance(node.agent, type):
-            problem = f"expected an agent, got the class {node.agent.__name__}: give an object of it"
-            problems.append((path, problem))
+            problems.append((path, f"expected an agent, got the class {node.agent.__name__}: give an object of it"))
         elif node.workflow is None and not is_agent(adapt_agent(node.agent)):
             problems.append((path, f"expected an agent, with a name and run(messages), got {node.agent!r:.200}"))
     return problems

@@ -154,8 +154,7 @@ class _Values:
 
     def _refuse(self, node: Any, path: str, problem: str) -> NoReturn:
         mark = node.start_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
-        raise InvalidDefinition([(path, where)], self._source)
+        raise InvalidDefinition([(path, f"line {mark.line + 1}, column {mark.column + 1}: {problem}")], self._source)
 
     def of(self, node: Any, path: str) -> Any:
         key = id(node)

@@ -171,8 +171,7 @@ class Conductor(Executor):
 
     def _answer(self, node: str, outputs: Mapping[str, Any]) -> str:
         """The output of a node as text: its one output, or all of them as JSON."""
-        key = self._output_keys.get(node) or ANSWER
-        value = outputs.get(key, outputs)
+        value = outputs.get(self._output_keys.get(node) or ANSWER, outputs)
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return "\n\n".join(value)
         return as_text(value) if value not in (None, {}) else ""

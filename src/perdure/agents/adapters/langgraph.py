@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from functools import reduce
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
@@ -41,9 +42,7 @@ class GraphAgent(BaseAgent):
                 f"The runnable {self.name!r} returned {state!r}. Expected a state with messages in 'messages'."
             )
         new = result[len(sent) :] if isinstance(state, Mapping) else result
-        usage: dict[str, int] = {}
-        for message in new:
-            usage = add_usage(usage, _usage(message))
+        usage: dict[str, int] = reduce(add_usage, map(_usage, new), {})
         value = state.get("structured_response") if isinstance(state, Mapping) else None
         ours = tuple(self._as_ours(message) for message in new)
         return AgentResponse(messages=ours, agent_id=self.id, usage_details=usage or None, value=value)

@@ -131,8 +131,7 @@ def _response(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]
 
 
 def _parts(contents: Iterable[Content], names: Mapping[str, str]) -> list[Extra]:
-    parts = (_part_of_content(content, names) for content in contents)
-    return [part for part in parts if part is not None]
+    return [part for part in (_part_of_content(content, names) for content in contents) if part is not None]
 
 
 def _restore_parts(

@@ -52,8 +52,7 @@ class TurnMessages:
 
     def add_part(self, content: Content, message_id: str) -> None:
         self.emit_replayed()
-        part = Message("assistant", (), self._agent_name, message_id)
-        self._emit(part, contents=(content,))
+        self._emit(Message("assistant", (), self._agent_name, message_id), contents=(content,))
 
     def finish(self, message: Message) -> None:
         """Add a message whose parts were emitted, and emit its remaining properties."""

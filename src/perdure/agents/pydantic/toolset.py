@@ -107,7 +107,7 @@ class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-a
         except Rejected as error:
             raise ToolFailed(str(error)) from error
         except Exception as error:  # the model handles any exception of a tool
-            raise ToolFailed(_describe(error)) from error
+            raise ToolFailed(f"{type(error).__name__}: {error}") from error
         if recordable.ends_turn:
             self.calls.ended_by.add(str(ctx.tool_call_id))
         return _result(record)
@@ -170,11 +170,11 @@ class _RecordableTool(Tool):
             result = await self.function(arguments, context)
         except tuple(RAISED.values()) as error:
             kind = next(kind for kind, raised in RAISED.items() if isinstance(error, raised))
-            return _json({kind: error.metadata if hasattr(error, "metadata") else error.message})
+            return to_json({kind: error.metadata if hasattr(error, "metadata") else error.message}).decode()
         except Exception as error:
             if self.retry is not None:  # the retry policy comes first
                 raise
-            return _json({"failed": _describe(error)})
+            return to_json({"failed": f"{type(error).__name__}: {error}"}).decode()
         return _recordable(result)
 
 
@@ -202,14 +202,6 @@ def _result(record: str) -> Any:
         return RETURN.validate_json(bytes(outcome["returned"]))
     kind, message = next(iter(outcome.items()))
     raise RAISED[kind](msgspec.json.decode(message))
-
-
-def _json(value: Any) -> str:
-    return to_json(value).decode()
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _call_of_model(name: str, ctx: RunContext[Any], call_id: str) -> Content:
