@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from perdure.agent_workflow.instance import AgentWorkflowInstance
 
 
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
-"""Models accept only letters, digits, _ and - in the name of a tool."""
-
-
 def workflow_tool(
     instance: AgentWorkflowInstance,
     name: str | None = None,
@@ -45,13 +41,14 @@ def workflow_tool(
     """
 
     async def run_workflow(input: str, context: ToolContext) -> str:
-        is_named = context.thread_id is not None
-        execution_id = f"tool-{context.idempotency_key}" if is_named else new_thread_id()
+        execution_id = f"tool-{context.idempotency_key}" if context.thread_id is not None else new_thread_id()
         return await _WorkflowCall(instance, input, execution_id, stream_events).answer()
 
+    # Models accept only letters, digits, _ and - in the name of a tool.
+    own_name = re.sub(r"[^A-Za-z0-9_-]+", "_", instance.name).strip("_")
     return Tool(
         run_workflow,
-        name=name or _NOT_IN_NAMES.sub("_", instance.name).strip("_") or "workflow",
+        name=name or own_name or "workflow",
         description=description or instance.definition.description or f"Runs {instance.name}, and gives its answer.",
         timeout=timeout,
     )
@@ -117,11 +114,8 @@ class _WorkflowCall:
     def _outcome_of(self, result: WorkflowResult) -> dict[str, Any]:
         """The recorded value: the answer, or the pending requests."""
         if result.state == "waiting":
-            pending = [
-                {"request_id": event.request_id, "request": event.request, "deadline": event.deadline}
-                for event in result.pending
-            ]
-            return {"pending": pending}
+            fields = ("request_id", "request", "deadline")
+            return {"pending": [{name: getattr(event, name) for name in fields} for event in result.pending]}
         if not result.success:
             raise RuntimeError(
                 f"Workflow {self._instance.name!r} was not successful: {result.error or result.state}. It is "

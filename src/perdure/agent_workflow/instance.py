@@ -24,10 +24,7 @@ from perdure.names import check_identifier, check_options, new_thread_id
 from perdure.workflows.workflow import Workflow
 
 EventT = TypeVar("EventT")
-OPTIONS = (
-    *("durability", "max_lag", "on_busy", "takeover", "force"),
-    *("function_invocation_kwargs", "client_kwargs"),
-)
+OPTIONS = ("durability", "max_lag", "on_busy", "takeover", "force", "function_invocation_kwargs", "client_kwargs")
 """The options of `Workflow.run` that apply to an agent workflow."""
 
 
@@ -129,32 +126,24 @@ class AgentWorkflowInstance:
     ) -> WorkflowResult:
         """Accept an agent's output, with `data` merged into it, and continue. If this object is running the execution,
         that run continues, and the result's state is `running`. Raises UnknownRequest, AlreadyAnswered."""
-        return await self._answer(request_id, True, reason, data, execution_id, options)
+        return await self._answer(request_id, execution_id, options, True, reason, data)
 
     async def deny(
         self, request_id: str, *, reason: str | None = None, execution_id: str | None = None, **options: Any
     ) -> WorkflowResult:
         """Reject an agent's output: its node counts as skipped. Then continue."""
-        return await self._answer(request_id, False, reason, None, execution_id, options)
+        return await self._answer(request_id, execution_id, options, False, reason, None)
 
     async def _answer(
-        self,
-        request_id: str,
-        approved: bool,
-        reason: str | None,
-        data: Any,
-        execution_id: str | None,
-        options: Mapping[str, Any],
+        self, request_id: str, execution_id: str | None, options: Mapping[str, Any], *decision: Any
     ) -> WorkflowResult:
+        """`decision`: whether it is approved, the reason and the data."""
         check_options("run", options, OPTIONS)
-        running = next(
-            (execution for execution in self._running if request_id in {*execution.asked, *execution.answered}), None
-        )
+        running = next((each for each in self._running if request_id in {*each.asked, *each.answered}), None)
         if running is not None:
             if request_id in running.answered:
                 raise AlreadyAnswered(request_id, running.execution_id)
-            answer = answer_to(running.asked[request_id].data, approved, reason, data)
-            accepting = running.answer(request_id, answer)
+            accepting = running.answer(request_id, answer_to(running.asked[request_id].data, *decision))
             if running.loop is asyncio.get_running_loop():
                 is_accepted = await accepting
             else:  # another OS thread runs it
@@ -162,8 +151,7 @@ class AgentWorkflowInstance:
             if is_accepted:
                 return partial_result(running.execution_id, "running", None, self.now())
         thread_id, inner_id, request = await find_request(self.workflow, request_id, execution_id)
-        answer = answer_to(request, approved, reason, data)
-        return await self._drive(thread_id, None, {inner_id: answer}, options)
+        return await self._drive(thread_id, None, {inner_id: answer_to(request, *decision)}, options)
 
     async def pending(self, execution_id: str | None = None) -> list[WorkflowApprovalRequestedEvent]:
         """Pending approvals, the oldest first: of one execution, or of all."""

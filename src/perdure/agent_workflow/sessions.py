@@ -104,8 +104,7 @@ class Session:
         """
         self._check([entry.parent, *entry.repeats])
         tree = encode_value(msgspec.structs.replace(entry, at=None), "conversation")
-        content = msgspec.json.encode(tree, order="deterministic")
-        version = digest_of(self._state["key"].encode() + content)
+        version = digest_of(self._state["key"].encode() + msgspec.json.encode(tree, order="deterministic"))
         return version, None if version in self._entries else self._with([version, isolate(entry)])
 
     def with_head(self, head: SessionHead) -> Mapping[str, Any] | None:
@@ -329,8 +328,7 @@ class JsonSessionStore(StorageSessionStore):
 
     def __init__(self, root_directory: str | os.PathLike[str], *, encryption: storages.AesGcm | None = None) -> None:
         _refuse_earlier_form("JsonSessionStore", Path(root_directory))
-        storage = storages.FileCheckpointStorage(root_directory, retention=LatestOnly, encryption=encryption)
-        super().__init__(storage)
+        super().__init__(storages.FileCheckpointStorage(root_directory, retention=LatestOnly, encryption=encryption))
 
 
 class SqliteSessionStore(StorageSessionStore):

@@ -143,7 +143,6 @@ class NodeOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: dict[str, Any] = {}
     reason: str | None = None
     ends_all: bool = False
-    """Whether the execution ends with this outcome."""
     session: SessionRef | None = None
 
 
@@ -166,8 +165,7 @@ def clock() -> Clock:
 
 
 async def emit(workflow_name: str, ctx: WorkflowContext[Any, Any], event: AgentWorkflowEvent) -> None:
-    named = msgspec.structs.replace(event, workflow_name=workflow_name)
-    await ctx.add_event(WorkflowEvent(EVENT, named))
+    await ctx.add_event(WorkflowEvent(EVENT, msgspec.structs.replace(event, workflow_name=workflow_name)))
 
 
 def limit(start: datetime, seconds: float | None, outer: datetime | None) -> datetime | None:

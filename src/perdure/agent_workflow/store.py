@@ -271,8 +271,7 @@ def _number(name: str, versions: Mapping[str, Any], version: str | int | None) -
     for number in numbers:
         if version == (number if isinstance(version, int) else texts[number]):
             return number
-    available = [f"{number} ({texts[number]})" for number in sorted(numbers)]
-    raise DefinitionNotFound(name, available, version)
+    raise DefinitionNotFound(name, [f"{number} ({texts[number]})" for number in sorted(numbers)], version)
 
 
 def _version_text(document: Any) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from perdure.checkpoints.any_storage import read_lineage
 from perdure.checkpoints.encode import encode_checkpoint, tool_codec
-from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codec import Tree
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent
@@ -97,41 +96,30 @@ async def take_to_the_end(
         rests.append(_rest(result))
         calls.update(_calls(result))
     [*_, head] = await read_lineage(storage, thread_id, workflow.name)
-    tree = encode_checkpoint(head, tool_codec())
-    return Ending(rests, _comparable(tree), calls)
+    return Ending(rests, _comparable(encode_checkpoint(head, tool_codec())), calls)
 
 
 def _comparable(tree: dict[str, Tree]) -> dict[str, Tree]:
     """State and what executors keep, of a workflow and of the sub-workflows in it that have not ended."""
-    parts: dict[str, Tree] = {part: tree[part] for part in _COMPARED if part in tree}
-    if "children" in tree:
-        parts["children"] = [_comparable(child) for child in tree["children"]]
-    return parts
+    children = {"children": [_comparable(child) for child in tree["children"]]} if "children" in tree else {}
+    return {**{part: tree[part] for part in _COMPARED if part in tree}, **children}
 
 
 def answers_to(result: WorkflowRunResult, answers: Answers | None) -> dict[str, Any]:
-    responses: dict[str, Any] = {}
-    for event in result.get_request_info_events() if answers is not None else ():
-        request_id = str(event.request_id)
-        if callable(answers):
-            responses[request_id] = answers(event)
-        elif answers is not None:
-            for key, answer in answers.items():
-                if key in (request_id, event.data):
-                    responses[request_id] = answer
-    return responses
+    events = result.get_request_info_events()
+    if answers is None or callable(answers):
+        return {} if answers is None else {str(event.request_id): answers(event) for event in events}
+    pairs = [(event, key) for event in events for key in answers if key in (str(event.request_id), event.data)]
+    return {str(event.request_id): answers[key] for event, key in pairs}
 
 
 def _rest(result: WorkflowRunResult) -> Tree:
-    codec = tool_codec()
-    questions = {
-        str(event.request_id): codec.encode(event.data, "question") for event in result.get_request_info_events()
-    }
+    codec, requests = tool_codec(), result.get_request_info_events()
     return {
         "status": result.get_final_state().value,
         "outputs": codec.encode(result.get_outputs(), "outputs"),
         "intermediate outputs": codec.encode(result.get_intermediate_outputs(), "outputs"),
-        "questions": questions,
+        "questions": {str(event.request_id): codec.encode(event.data, "question") for event in requests},
     }
 
 
@@ -141,32 +129,25 @@ def _calls(result: WorkflowRunResult) -> Iterator[Doing]:
             yield str(event.executor_id), event.child_id
 
 
-# ---------------------------------------------------------------- comparing
-
-
-def problems(calm: Ending, resumed: Ending, recorded: Counter[Doing] | None) -> list[str]:
+def problems(calm: Ending, resumed: Ending, recorded: Counter[Doing]) -> list[str]:
     """The differences of a run that was interrupted and resumed, in sentences; none if it survived.
 
-    `recorded`: the records in the storage at the interruption; None where the storage keeps no records.
+    `recorded`: the records in the storage at the interruption; none where the storage keeps no records.
     """
     at_rest = differences(calm.rests[-len(resumed.rests) :], resumed.rests, "at rest")
     sentences = [
         f"{path.removeprefix('.')}: expected {_short(expected)}, got {_short(got)}"
         for path, expected, got in (*at_rest, *differences(calm.parts, resumed.parts))
     ]
-    for doing, count in (recorded or {}).items():
-        allowed = max(0, calm.calls[doing] - count)
-        if resumed.calls[doing] > allowed:
+    for doing, count in recorded.items():
+        if resumed.calls[doing] > max(0, calm.calls[doing] - count):
+            path, child_id = doing
+            name = repr(path) if child_id is None else f"{path!r} of child {child_id}"
             sentences.append(
-                f"{_format_doing(doing)} is called {calm.calls[doing]} times in an undisturbed run; {count} of these "
-                f"were recorded, and yet it was called {resumed.calls[doing]} times after the resume"
+                f"{name} is called {calm.calls[doing]} times in an undisturbed run; {count} of these were recorded, "
+                f"and yet it was called {resumed.calls[doing]} times after the resume"
             )
     return sentences
-
-
-def _format_doing(doing: Doing) -> str:
-    path, child_id = doing
-    return repr(path) if child_id is None else f"{path!r} of child {child_id}"
 
 
 def _short(tree: Tree) -> str:
@@ -179,9 +160,6 @@ def did_not_survive(workflow_name: str, point: str, sentences: list[str], tried:
     lines += [f"  {problem}" for problem in sentences]
     lines.append(f"Before that it survived {len(tried)} interruptions{': ' if tried else ''}{', '.join(tried)}.")
     return AssertionError("\n".join(lines))
-
-
-# ---------------------------------------------------------------- crashing
 
 
 async def assert_survives_crash(
@@ -202,7 +180,12 @@ async def assert_survives_crash(
     The crash is simulated in this process. For a storage that outlives processes, `assert_survives_kill` kills real
     ones.
     """
-    trial = _Trial(make_workflow, message, _factory(storage), answers, clock)
+    if storage is not None and not callable(storage):
+        raise TypeError(
+            f"storage= expects a function that makes an empty storage, such as a class, got {storage!r}: each crash "
+            "needs a thread of its own."
+        )
+    trial = _Trial(make_workflow, message, storage or InMemoryCheckpointStorage, answers, clock)
     faults = Faults()
     calm = await trial.run_undisturbed(faults)
     survived: list[str] = []
@@ -244,14 +227,11 @@ class _Trial:
         async with self._open() as storage:
             dying = faults.wrap(storage)
             workflow = build(self.make_workflow, dying)
-            recorded = RecordedWork(workflow.graph) if isinstance(storage, StoreCheckpointStorage) else None
-            if recorded is not None:
-                faults.watch(recorded.take)
-            try:
+            recorded = RecordedWork(workflow.graph)  # nothing, for a storage that keeps no records
+            faults.watch(recorded.take)
+            with suppress(ProcessGone):
                 await take_to_the_end(workflow, dying, self.message, self.answers)
-            except ProcessGone:
-                pass
-            before = None if recorded is None else recorded.counts
+            before = recorded.counts
             second = build(self.make_workflow, storage)
             try:
                 resumed = await take_to_the_end(second, storage, self.message, self.answers, takeover=True)
@@ -269,14 +249,3 @@ class _Trial:
         finally:
             if hasattr(storage, "close"):
                 await storage.close()
-
-
-def _factory(storage: Callable[[], Any] | None) -> Callable[[], Any]:
-    if storage is None:
-        return InMemoryCheckpointStorage
-    if not callable(storage):
-        raise TypeError(
-            f"storage= expects a function that makes an empty storage, such as a class, got {storage!r}: each crash "
-            "needs a thread of its own."
-        )
-    return storage

@@ -187,7 +187,13 @@ class Faults:
 
     def call(self, point: Point, function: Callable[[], Any], *, nth: int = 1, when: When = "before") -> None:
         """Call a function there, and await its result if it is awaitable."""
-        _check(point, nth, when)
+        points = get_args(Point)
+        if point not in points:
+            raise ValueError(f"No point {point!r} exists{did_you_mean(point, points)}. Points: {', '.join(points)}.")
+        if when not in get_args(When):
+            raise ValueError(f"when= expects 'before' or 'after', got {when!r}.")
+        if type(nth) is not int or nth < 1:
+            raise ValueError(f"nth= expects a positive integer, the first call being 1, got {nth!r}.")
         place = (point, self.counts[point] + nth, when)
         if place in self._planned:
             raise ValueError(f"A fault {when} call {nth} of {point} is planned already. Plan one fault for each call.")
@@ -229,13 +235,3 @@ class Faults:
         """Raises ProcessGone after a crash."""
         if self.is_crashed:
             raise ProcessGone("This storage crashed, as the test planned. Its process would have ended.")
-
-
-def _check(point: str, nth: int, when: str) -> None:
-    points = get_args(Point)
-    if point not in points:
-        raise ValueError(f"No point {point!r} exists{did_you_mean(point, points)}. Points: {', '.join(points)}.")
-    if when not in get_args(When):
-        raise ValueError(f"when= expects 'before' or 'after', got {when!r}.")
-    if type(nth) is not int or nth < 1:
-        raise ValueError(f"nth= expects a positive integer, the first call being 1, got {nth!r}.")

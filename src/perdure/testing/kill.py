@@ -41,8 +41,7 @@ from perdure.testing.crash import (
 )
 from perdure.testing.faults import Faults
 from perdure.testing.processes import Importable, JsonLines, JsonProcess, import_path, importable, start_json_process
-from perdure.testing.recorded import RecordedWork
-from perdure.workflows.workflow import Workflow
+from perdure.testing.recorded import Doing, RecordedWork
 
 Report: TypeAlias = dict[str, Any]
 
@@ -93,9 +92,7 @@ def _order(make_workflow: Any, message: Any, storage: Any, answers: Any) -> Repo
     codec = tool_codec()
     encoded_answers: Any = None
     if isinstance(answers, Mapping):
-        encoded_answers = [
-            [codec.encode(key, "answers"), codec.encode(value, "answers")] for key, value in answers.items()
-        ]
+        encoded_answers = [[codec.encode(part, "answers") for part in pair] for pair in answers.items()]
     elif answers is not None:
         encoded_answers = asdict(importable("answers", answers))
     return {
@@ -140,14 +137,13 @@ class _Trials:
                 raise _in_memory(self.order["storage"]["name"])
 
     async def kill_everywhere(self, chance: random.Random, random_kills: int) -> None:
-        stops = [
-            {"point": point, "nth": nth, "when": when}
+        works = [
+            partial(self._kill_at, {"point": point, "nth": nth, "when": when})
             for point in POINTS
             for nth in range(1, self.counts.get(point, 0) + 1)
             for when in MOMENTS
         ]
         delays = [chance.uniform(0, self.duration) for _ in range(random_kills)]
-        works = [partial(self._kill_at, stop) for stop in stops]
         works += [partial(self._kill_after, number, delay) for number, delay in enumerate(delays, 1)]
         await at_most(min(4, os.cpu_count() or 1), works)
 
@@ -177,7 +173,7 @@ class _Trials:
             delay /= 2
 
     async def _resume(self, trial: str, point: str, killed: ChildProcess) -> None:
-        recorded = Counter({(path, child_id): count for path, child_id, count in killed.recorded})
+        recorded = _counter_of(killed.recorded)
         try:
             async with self._child(trial) as process:
                 await process.expect("started")
@@ -207,8 +203,11 @@ async def at_most(number: int, works: Iterable[Callable[[], Awaitable[None]]]) -
 
 
 def _ending(report: Report) -> Ending:
-    calls = Counter({(path, child_id): count for path, child_id, count in report["calls"]})
-    return Ending(report["rests"], report["parts"], calls)
+    return Ending(report["rests"], report["parts"], _counter_of(report["calls"]))
+
+
+def _counter_of(rows: Iterable[Any]) -> Counter[Doing]:
+    return Counter({(path, child_id): count for path, child_id, count in rows})
 
 
 # ---------------------------------------------------------------- the child, seen from the parent
@@ -274,26 +273,28 @@ async def child(order: Report, errors: Path, seconds: float) -> AsyncIterator[Ch
 # ---------------------------------------------------------------- in the child
 
 
-def wait_to_be_killed() -> None:
-    """Blocks everything, the event loop too. Ends the process if the parent is dead."""
-    sys.stdin.read()
-    os._exit(1)
-
-
 async def live(order: dict[str, Any], lines: JsonLines) -> None:
     storage = Importable(**order["storage"]).load()(Path(order["folder"]))
     if isinstance(storage, StoreCheckpointStorage) and type(storage.store) is MemoryStore:
-        return lines.send({"in_memory": type(storage).__name__})
+        lines.send({"in_memory": type(storage).__name__})
+        return
     faults = Faults()
     watched = faults.wrap(storage)
     workflow = build(Importable(**order["workflow"]).load(), watched)
-    _watch(faults, workflow, storage, lines)
+    recorded = RecordedWork(workflow.graph)
+
+    def report_work(point: str, written: Any) -> None:  # after each write, so that it is known if this process dies
+        recorded.take(point, written)
+        lines.send({"recorded": [[*doing, count] for doing, count in recorded.counts.items()]})
+
+    faults.watch(report_work)
     stop_at = order["stop_at"]
     if stop_at is not None:
 
         def stop() -> None:
             lines.send({"reached": stop_at})
-            wait_to_be_killed()
+            sys.stdin.read()  # blocks everything, the event loop too, until this process is killed, or the parent dead
+            os._exit(1)
 
         faults.call(stop_at["point"], stop, nth=stop_at["nth"], when=stop_at["when"])
     codec = codec_for(storage, workflow._compiled.declared)
@@ -310,28 +311,12 @@ async def live(order: dict[str, Any], lines: JsonLines) -> None:
         "seconds": time.monotonic() - began,
     }
     lines.send({"ended": report})
-    return None
 
 
-def _watch(faults: Faults, workflow: Workflow, storage: Any, lines: JsonLines) -> None:
-    """Report to the parent what is recorded after each write of the store, so that it is known if this process dies."""
-    if isinstance(storage, StoreCheckpointStorage):
-        recorded = RecordedWork(workflow.graph)
-
-        def report_work(point: str, written: Any) -> None:
-            recorded.take(point, written)
-            lines.send({"recorded": [[*doing, count] for doing, count in recorded.counts.items()]})
-
-        faults.watch(report_work)
-
-
-def _answers(encoded_answers: Any, codec: Any) -> Answers | None:
-    if encoded_answers is None:
-        return None
+def _answers(encoded_answers: Any, codec: Any) -> Any:
     if isinstance(encoded_answers, dict):
-        answer: Answers = Importable(**encoded_answers).load()
-        return answer
-    return {codec.decode(key, "answers"): codec.decode(value, "answers") for key, value in encoded_answers}
+        return Importable(**encoded_answers).load()
+    return {codec.decode(key, "answers"): codec.decode(value, "answers") for key, value in encoded_answers or ()}
 
 
 def main() -> None:

@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from perdure import testing
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from perdure.storages import InMemoryCheckpointStorage
-    from perdure.testing import EventRecorder, FakeClock, Faults
 
 # pytest loads this module in every project that has perdure installed, so the rest is loaded when it is needed.
 
 
 @pytest.fixture
-def fake_clock() -> FakeClock:
+def fake_clock() -> testing.FakeClock:
     """A clock that moves only when the test moves it: WorkflowBuilder(clock=fake_clock)."""
-    from perdure.testing.clock import FakeClock
-
-    return FakeClock()
+    return testing.FakeClock()
 
 
 @pytest.fixture
@@ -35,18 +34,14 @@ def memory_storage() -> InMemoryCheckpointStorage:
 
 
 @pytest.fixture
-def faults() -> Iterator[Faults]:
+def faults() -> Iterator[testing.Faults]:
     """Fault points: faults.fail("commit", nth=2), and faults.wrap(memory_storage)."""
-    from perdure.testing.faults import Faults
-
-    made = Faults()
+    made = testing.Faults()
     yield made
     made.resume_all()  # a test that failed in the middle must not keep its event loop from ending
 
 
 @pytest.fixture
-def event_recorder() -> EventRecorder:
+def event_recorder() -> testing.EventRecorder:
     """Collects a stream's events: await event_recorder.collect(workflow.run("hi", stream=True))."""
-    from perdure.testing import EventRecorder
-
-    return EventRecorder()
+    return testing.EventRecorder()

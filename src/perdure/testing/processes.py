@@ -70,9 +70,6 @@ def import_path() -> list[str]:
     return [os.path.abspath(entry) for entry in sys.path]
 
 
-# ---------------------------------------------------------------- processes
-
-
 LINE_LIMIT = 64 * 1024 * 1024
 """Bytes of one line: a workflow's whole state may be in it."""
 

@@ -67,7 +67,8 @@ class RecordedWork:
         self._chunks[commit.number] = commit.chunks
         if commit.events is not None:
             executors = {(place.full_id, place.child_id) for place in self._places.values()}
-            calls = invocations(self._whole(commit.events.body) or [])
+            events = [event for event in self._whole(commit.events.body) or () if event[0] == "in"]
+            calls = [(event[1], event[2].get("child_id") if len(event) > 2 else None) for event in events]
             self._committed.update(doing for doing in calls if doing in executors)  # steps have records of their own
         if commit.info is not None and commit.root is not None:
             tree = self._whole(commit.root)
@@ -105,13 +106,6 @@ class RecordedWork:
             self._steps[delivery_id, tree["n"]] = f"{where.steps_path}{tree['name']}", where.child_id
         elif tree["kind"] == "gone":  # taken back: the step is to be called again
             self._steps.pop((delivery_id, tree["n"]), None)
-
-
-def invocations(events: list[Tree]) -> Iterator[Doing]:
-    """From the trees of a commit's events."""
-    for event in events:
-        if event[0] == "in":
-            yield event[1], event[2].get("child_id") if len(event) > 2 else None
 
 
 def _places(

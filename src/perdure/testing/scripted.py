@@ -6,8 +6,9 @@ import asyncio
 import inspect
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -44,19 +45,6 @@ class Ask:
     then: Callable[[Any], Any] | None = None
 
 
-@dataclass
-class _Past:
-    """What all copies of one executor share in this process, over all threads."""
-
-    received: list[tuple[str, Any]] = field(default_factory=list)
-    """Thread and message."""
-    raised: dict[str, dict[str, set[int]]] = field(default_factory=dict)
-    """Thread -> sub-workflow in it -> places of the script that have raised."""
-
-    def raised_in(self, thread_id: str, child: str) -> set[int]:
-        return self.raised.setdefault(thread_id, {}).setdefault(child, set())
-
-
 class ScriptedExecutor(Executor):
     """Answers each message with the next reply: `ScriptedExecutor("reviewer", replies=["good"], input=str)`.
 
@@ -87,11 +75,15 @@ class ScriptedExecutor(Executor):
         sent = _infer_types(replies) if self._sends and output is None else _spread(output)
         self.table = HandlerTable(id, _handlers(replies, input, sent, _spread(workflow_output)))
         self._place = 0
-        self._past = _Past()
+        # All copies of the executor share these in this process, over all threads.
+        self._received: list[tuple[str, Any]] = []
+        """Thread and message."""
+        self._raised: dict[tuple[str, str], set[int]] = defaultdict(set)
+        """Thread and sub-workflow in it -> places of the script that have raised."""
 
     def fresh(self, *, shares: bool = False) -> Executor:
         made = cast(ScriptedExecutor, super().fresh(shares=shares))
-        made._past = self._past
+        made._received, made._raised = self._received, self._raised
         return made
 
     # ------------------------------------------------------------ what a test looks at
@@ -99,26 +91,26 @@ class ScriptedExecutor(Executor):
     @property
     def received(self) -> list[Any]:
         """Every message that it was handed in this process, attempts that failed included; in all threads."""
-        return [message for _, message in self._past.received]
+        return [message for _, message in self._received]
 
     def received_in(self, thread_id: str) -> list[Any]:
         """The same, of one thread."""
-        return [message for thread, message in self._past.received if thread == thread_id]
+        return [message for thread, message in self._received if thread == thread_id]
 
     # ------------------------------------------------------------ what the engine calls
 
     async def on_checkpoint_save(self, ctx: HookContext) -> dict[str, Any]:
-        raised = self._past.raised.get(ctx.thread_id, {})
-        return {"place": self._place, "raised": {child: sorted(places) for child, places in raised.items() if places}}
+        own = {child: places for (thread_id, child), places in self._raised.items() if thread_id == ctx.thread_id}
+        return {"place": self._place, "raised": {child: sorted(places) for child, places in own.items() if places}}
 
     async def on_checkpoint_restore(self, state: dict[str, Any], ctx: HookContext) -> None:
         self._place = state["place"]
         for child, places in state["raised"].items():  # kept: an error that was undone was raised all the same
-            self._past.raised_in(ctx.thread_id, child).update(places)
+            self._raised[ctx.thread_id, child].update(places)
 
     async def reply(self, message: Any, ctx: WorkflowContext[Any, Any]) -> None:
-        self._past.received.append((ctx.thread_id, message))
-        raised = self._past.raised_in(ctx.thread_id, _child_of(ctx))
+        self._received.append((ctx.thread_id, message))
+        raised = self._raised[ctx.thread_id, _child_of(ctx)]
         place, scripted = self._next(message, raised)
         try:
             await self._send_reply(await _resolve(scripted, message), ctx)
@@ -142,7 +134,7 @@ class ScriptedExecutor(Executor):
         return place, self._script[place]
 
     async def _send_reply(self, reply: Any, ctx: WorkflowContext[Any, Any]) -> None:
-        if isinstance(reply, BaseException) or _is_error(reply):
+        if _is_error(reply):
             raise reply
         if isinstance(reply, Ask):
             await ctx.request_info(reply.question, reply.response_type)
@@ -175,10 +167,7 @@ async def _resolve(scripted: Any, message: Any) -> Any:
 
 
 def _is_error(reply: Any) -> bool:
-    return isinstance(reply, type) and issubclass(reply, BaseException)
-
-
-# ---------------------------------------------------------------- types
+    return isinstance(reply, BaseException) or (isinstance(reply, type) and issubclass(reply, BaseException))
 
 
 def _spread(annotation: Any) -> tuple[Any, ...]:
@@ -189,8 +178,7 @@ def _infer_types(replies: Any) -> tuple[Any, ...]:
     """The types of what is sent, where all replies have one: edges are checked by them, and values of them stored."""
     if callable(replies):
         return ()
-    values = [reply for reply in replies if reply is not None and not isinstance(reply, BaseException)]
-    values = [reply for reply in values if not _is_error(reply)]
+    values = [reply for reply in replies if reply is not None and not _is_error(reply)]
     unclear = (Ask, list, tuple, dict, set, frozenset)
     if any(callable(reply) or isinstance(reply, unclear) for reply in values):
         return ()
@@ -209,9 +197,6 @@ def _handlers(replies: Any, input: Any, sent: tuple[Any, ...], yielded: tuple[An
         handler("reply", ScriptedExecutor.reply, input),
         *(handler("go_on", ScriptedExecutor.go_on, response, request) for request, response in pairs),
     ]
-
-
-# ---------------------------------------------------------------- scripted agent
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -294,8 +279,7 @@ class ScriptedAgent(RecordingAgent):
                 ends = any(known[str(call.name)].ends_turn for call, result in done if result.exception is None)
             if ends:
                 ended: dict[str, Any] = {"agent_id": self.id, "value": answer.value, "finish_reason": "stop"}
-                last = AgentResponseUpdate(contents=(Content.from_usage(usage),), **ended)
-                emit_update(last, replayed=not is_made)
+                emit_update(AgentResponseUpdate(contents=(Content.from_usage(usage),), **ended), replayed=not is_made)
                 return AgentResponse(messages=tuple(replies_so_far), usage_details=usage, **ended)
 
     async def _ask_model(self, place: int, messages: list[Message]) -> ScriptedReply:

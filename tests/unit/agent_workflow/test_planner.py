@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.agent_workflow.definition import END, START, ErrorMode
-from perdure.agent_workflow.execution.planner import NextSteps, NodeEdge, Planner
+from perdure.agent_workflow.execution.planner import EdgeGraph, NextSteps, NodeEdge, Planner
 from perdure.agent_workflow.state import ExecutionState, Status
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -23,7 +23,7 @@ class Play:
     """An execution whose nodes give the answers that the test sets."""
 
     def __init__(self, nodes: str, *edges: NodeEdge, inputs: Mapping[str, Any] | None = None, **options: Any) -> None:
-        self.planner = Planner(tuple(nodes), edges, **options)
+        self.planner = Planner(graph=EdgeGraph(tuple(nodes), edges), **options)
         self.skipped: list[str] = []
         self.at = self._seen(self.planner.begin(ExecutionState("i", BEGAN), inputs or {"input": "i"}))
 

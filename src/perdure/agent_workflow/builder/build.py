@@ -12,20 +12,12 @@ from typing import Any
 from perdure.agent_workflow import condition
 from perdure.agent_workflow.builder.check import content_problems
 from perdure.agent_workflow.conversations import Conversations
-from perdure.agent_workflow.definition import (
-    END,
-    START,
-    AgentConfig,
-    Draft,
-    EdgeDraft,
-    NodeDraft,
-    WorkflowConfig,
-)
+from perdure.agent_workflow.definition import END, START, AgentConfig, Draft, EdgeDraft, NodeDraft, WorkflowConfig
 from perdure.agent_workflow.documents.convert import resolve, tree_of
 from perdure.agent_workflow.documents.validate import Problem, at, below, read_config
 from perdure.agent_workflow.execution.conductor import Conductor
 from perdure.agent_workflow.execution.node import AgentNode
-from perdure.agent_workflow.execution.planner import NodeEdge, Planner
+from perdure.agent_workflow.execution.planner import EdgeGraph, NodeEdge, Planner
 from perdure.agent_workflow.execution.turn import Turns
 from perdure.agent_workflow.execution.values import HANDOFF, MATCHED_TYPE, needs_of, outputs_by_node
 from perdure.agent_workflow.instance import AgentWorkflowInstance
@@ -56,8 +48,7 @@ def build_instance(draft: Draft) -> AgentWorkflowInstance:
     storage = draft.store if draft.settings.checkpointing else None
     if storage is None:
         storage = InMemoryCheckpointStorage(retention=LatestOnly)
-    workflow = compile_graph(draft, planner, storage=storage, is_inner=False)
-    return AgentWorkflowInstance(draft, workflow, planner)
+    return AgentWorkflowInstance(draft, compile_graph(draft, planner, storage=storage, is_inner=False), planner)
 
 
 def resolve_imports(draft: Draft) -> list[Problem]:
@@ -149,8 +140,7 @@ def _create_agents(draft: Draft) -> list[Problem]:
             problems += error.problems
             continue
         if isinstance(node.agent, type):
-            problem = f"expected an agent, got the class {node.agent.__name__}: give an object of it"
-            problems.append((path, problem))
+            problems.append((path, f"expected an agent, got the class {node.agent.__name__}: give an object of it"))
         elif node.workflow is None and not is_agent(adapt_agent(node.agent)):
             problems.append((path, f"expected an agent, with a name and run(messages), got {node.agent!r:.200}"))
     return problems
@@ -202,11 +192,10 @@ def create_planner(draft: Draft) -> Planner:
             is_chosen = condition.equals(HANDOFF, link.target)
             edges.append(NodeEdge(*ends, is_chosen.holds, str(is_chosen), kind="handoff"))
     return Planner(
-        tuple(nodes),
-        edges,
+        graph=EdgeGraph(tuple(nodes), edges),
         error_modes={node_id: node.config.on_error.mode for node_id, node in nodes.items()},
         routers={node_id for node_id, node in nodes.items() if node.config.output_mode == "handoff"},
-        max_passes=draft.settings.max_iterations,
+        max_passes=draft.settings.max_iterations or 1,
         converges=draft.settings.convergence,
         needs=needs_of(draft),
         # With a conversation, a repeated turn knows more messages than the turn before.

@@ -12,13 +12,7 @@ from perdure.agent_workflow.condition import Condition
 from perdure.agent_workflow.definition import END, START, AgentConfig, Draft, EdgeDraft, NodeConfig, NodeDraft
 from perdure.agent_workflow.documents.validate import Problem, at
 from perdure.agent_workflow.execution.planner import cycle_through, lay_out
-from perdure.agent_workflow.execution.values import (
-    INPUT,
-    has_field,
-    keys_needed,
-    outputs_by_node,
-    outputs_known,
-)
+from perdure.agent_workflow.execution.values import INPUT, has_field, keys_needed, outputs_by_node, outputs_known
 from perdure.agent_workflow.sessions import is_encrypted
 from perdure.errors import did_you_mean
 from perdure.graph.executor import is_async
@@ -71,8 +65,7 @@ def _who(node: NodeDraft, path: str, draft: Draft) -> Iterator[Problem]:
         yield f"{path}.agent.model", f"missing: {how}"
     if is_workflow:
         for field in ("output_mode", "map", "instructions", "context", "tools"):
-            is_set = getattr(config, field) != getattr(NodeConfig(), field)
-            if is_set or (field == "tools" and node.tools):
+            if getattr(config, field) != getattr(NodeConfig(), field) or (field == "tools" and node.tools):
                 yield f"{path}.{field}", "applies to agents, and this node is a workflow"
 
 
@@ -104,10 +97,9 @@ def _handoffs(node: NodeDraft, path: str, draft: Draft) -> Iterator[Problem]:
     for here, target in targets:
         if target not in draft.nodes and target != END:
             yield here, unknown_node(target, [*draft.nodes, END])
-    has_some = bool(config.handoffs) or config.default_handoff is not None
-    if has_some and config.output_mode != "handoff":
+    if targets and config.output_mode != "handoff":
         yield f"{path}.output_mode", f"expected 'handoff', since there are handoffs; got {config.output_mode!r}"
-    elif config.output_mode == "handoff" and not has_some:
+    elif config.output_mode == "handoff" and not targets:
         yield f"{path}.handoffs", "missing: output_mode is 'handoff', and no target is defined"
 
 

@@ -108,9 +108,8 @@ class AgentWorkflow:
 
     def with_in_memory_workflow_store(self, retention_mode: Any = None, *, retention: Any = None) -> AgentWorkflow:
         """For tests and short-lived work. The default of `retention_mode` is LatestOnly."""
-        return self.with_workflow_store(
-            storages.InMemoryCheckpointStorage(retention=retention_of(retention_mode, retention))
-        )
+        chosen = retention_of(retention_mode, retention)
+        return self.with_workflow_store(storages.InMemoryCheckpointStorage(retention=chosen))
 
     def with_json_workflow_store(
         self, root_directory: str | os.PathLike[str], retention_mode: Any = None, *, retention: Any = None
@@ -135,9 +134,8 @@ class AgentWorkflow:
     def with_session_store(self, store: Any) -> AgentWorkflow:
         """A store for conversations: `StorageSessionStore(storage)`, or your own."""
         if not isinstance(store, SessionStore):
-            raise TypeError(
-                f"with_session_store expects a SessionStore, such as JsonSessionStore(folder), got {store!r}."
-            )
+            expected = "a SessionStore, such as JsonSessionStore(folder)"
+            raise TypeError(f"with_session_store expects {expected}, got {store!r}.")
         self._draft.session_store = store
         return self
 

@@ -222,9 +222,5 @@ def _importable_form(tool: Tool) -> Any:
     """The tool if a module has a name for it, else its function if that gives an equal tool."""
     if find_import_path(tool) is not None:
         return tool
-    other = Tool(tool.function)
-    is_equal = all(getattr(tool, field) == getattr(other, field) for field in _TOOL_FIELDS)
-    return tool.function if is_equal else tool
-
-
-_TOOL_FIELDS = ("name", "description", "approval", "retry", "timeout", "ends_turn")
+    other, fields = Tool(tool.function), ("name", "description", "approval", "retry", "timeout", "ends_turn")
+    return tool.function if all(getattr(tool, field) == getattr(other, field) for field in fields) else tool

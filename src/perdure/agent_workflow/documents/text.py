@@ -48,29 +48,22 @@ def read_text(text: str, format: Format, source: str | None = None) -> Any:
     return check_tree(tree, source)
 
 
-class _WithRepeated(dict[str, Any]):
-    """A mapping with repeated keys."""
+class _Mapping(dict[str, Any]):
+    """A mapping of JSON, and the keys that it repeats."""
 
-    repeated: tuple[str, ...] = ()
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.repeated = [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]
 
 
 def _from_json(text: str, source: str | None) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_mapping, parse_constant=_refuse)
+        return json.loads(text, object_pairs_hook=_Mapping, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         path = f"line {error.lineno}, column {error.colno}"
         raise InvalidDefinition([(path, f"not JSON: {error.msg}")], source) from error
     except ValueError as error:
         raise InvalidDefinition([("", f"not JSON: {error}")], source) from error
-
-
-def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if len(mapping) == len(pairs):
-        return mapping
-    repeating = _WithRepeated(mapping)
-    repeating.repeated = tuple(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
-    return repeating
 
 
 def _refuse(constant: str) -> Any:
@@ -92,7 +85,7 @@ def check_tree(tree: Any, source: str | None = None) -> Any:
         if count > MAX_VALUES:
             problem = f"too large: at most {MAX_VALUES:,} values, including those that aliases repeat"
             raise InvalidDefinition([("", problem)], source)
-        if isinstance(value, _WithRepeated):
+        if isinstance(value, _Mapping):
             repeated += [(at(reduce(at, keys, ""), key), "the key occurs twice") for key in value.repeated]
         if isinstance(value, Mapping):
             left += [(item, (*keys, key)) for key, item in reversed([*value.items()])]
@@ -161,8 +154,7 @@ class _Values:
 
     def _refuse(self, node: Any, path: str, problem: str) -> NoReturn:
         mark = node.start_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
-        raise InvalidDefinition([(path, where)], self._source)
+        raise InvalidDefinition([(path, f"line {mark.line + 1}, column {mark.column + 1}: {problem}")], self._source)
 
     def of(self, node: Any, path: str) -> Any:
         key = id(node)

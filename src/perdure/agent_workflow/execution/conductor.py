@@ -71,10 +71,8 @@ class Conductor(Executor):
             conversations = await ctx.step(self._conversations.begin, ctx.thread_id, name="begin the conversation")
         ctx.set_state(DEFINITION, dict(self._version))
         state = ExecutionState(start_input, began, limit(began, self._timeout, outer), conversations=conversations)
-        await self._emit(
-            ctx,
-            events.WorkflowStartedEvent(node_count=len(self._output_keys), layer_count=len(self._planner.graph.layers)),
-        )
+        counts: dict[str, Any] = {"node_count": len(self._output_keys), "layer_count": len(self._planner.graph.layers)}
+        await self._emit(ctx, events.WorkflowStartedEvent(**counts))
         outputs = {INPUT: start_input}
         if isinstance(start_input, dict):
             outputs = {**start_input, INPUT: start_input.get(INPUT, start_input)}
@@ -173,8 +171,7 @@ class Conductor(Executor):
 
     def _answer(self, node: str, outputs: Mapping[str, Any]) -> str:
         """The output of a node as text: its one output, or all of them as JSON."""
-        key = self._output_keys.get(node) or ANSWER
-        value = outputs.get(key, outputs)
+        value = outputs.get(self._output_keys.get(node) or ANSWER, outputs)
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return "\n\n".join(value)
         return as_text(value) if value not in (None, {}) else ""

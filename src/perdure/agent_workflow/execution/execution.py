@@ -72,14 +72,11 @@ class StoredExecution:
         memory = checkpoint.executors.get(CONDUCTOR)
         private: Mapping[str, Any] = {} if memory is None or memory.private is None else memory.private
         self.state: ExecutionState | None = private.get("state")
-        due = [
-            delivery.data
-            for delivery in checkpoint.deliveries
-            if delivery.target_id == CONDUCTOR and isinstance(delivery.data, str | dict)
-        ]
-        self.outcomes = [delivery.data for delivery in checkpoint.deliveries if isinstance(delivery.data, NodeOutcome)]
+        due = [delivery.data for delivery in checkpoint.deliveries if delivery.target_id == CONDUCTOR]
+        self.outcomes = [data for data in due if isinstance(data, NodeOutcome)]
         """Outcomes of nodes that the conductor has not processed yet."""
-        self.input: Any = due[-1] if due else None if self.state is None else self.state.input
+        inputs = [data for data in due if isinstance(data, str | dict)]
+        self.input: Any = inputs[-1] if inputs else self.state and self.state.input
 
     def check(self, execution_id: str, workflow_name: str, input: Any) -> None:
         """Raises InputMismatch."""
@@ -107,7 +104,6 @@ class Execution:
         self.asked: dict[str, WorkflowEvent] = {}
         """Unanswered requests of this call, by public id."""
         self.answered: set[str] = set()
-        """Public ids of answered requests."""
         self._answers: dict[str, tuple[Any, asyncio.Future[bool]]] = {}
         """Answers that arrived during the run, by public id, each with a future that reports whether it was used."""
         self.loop = asyncio.get_running_loop()

@@ -194,10 +194,8 @@ class AgentNode(Executor):
         session = None
         if self._conversations is not None and task.session is not None and turn.recorded is not None:
             # Saved before a checkpoint refers to them.
-            arguments = task.session, turn.recorded, self.id
-            session = await ctx.step(
-                self._conversations.save, *arguments, name="save the conversation", key="conversation"
-            )
+            save, arguments = self._conversations.save, (task.session, turn.recorded, self.id)
+            session = await ctx.step(save, *arguments, name="save the conversation", key="conversation")
         await self._emit(ctx, self._completion_event(task, outputs, None))
         await self._report("done", ctx, outputs=outputs, session=session)
 

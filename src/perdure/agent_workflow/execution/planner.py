@@ -68,7 +68,6 @@ class NodeEdge:
     test: Test | None = None
     """Of the source's outputs; None: the edge is always taken."""
     description: str | None = None
-    """A description of the test."""
     is_default: bool = False
     delay: float | None = None
     kind: Literal["edge", "handoff", "fallback"] = "edge"
@@ -163,9 +162,6 @@ def _names(edges: Sequence[NodeEdge]) -> dict[int, str]:
     return names
 
 
-# ---------------------------------------------------------------- what runs next
-
-
 @dataclass
 class NextSteps:
     """The decisions of one evaluation of the state."""
@@ -176,7 +172,6 @@ class NextSteps:
     """Nodes that run now, each with the edges that led to it: edges that lead back come first."""
     skipped: list[str] = field(default_factory=list)
     traversed: list[NodeEdge] = field(default_factory=list)
-    """Edges taken now."""
     is_limited: bool = False
     """Whether an edge back was not taken because the maximum of passes was reached."""
     has_converged: bool = False
@@ -192,30 +187,20 @@ class NextSteps:
         self.traversed += taken
 
 
+@dataclass(kw_only=True)
 class Planner:
     """Decides without side effects: the conductor carries its decisions out."""
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        edges: Sequence[NodeEdge],
-        *,
-        error_modes: Mapping[str, ErrorMode] | None = None,
-        routers: Collection[str] = (),
-        needs: Mapping[str, Collection[str]] | None = None,
-        max_passes: int | None = None,
-        converges: bool = True,
-        skips_unchanged: bool = True,
-    ) -> None:
-        self.graph = EdgeGraph(nodes, edges)
-        self._modes = dict(error_modes or {})
-        self._routers = frozenset(routers)
-        """A decision of a router counts as a change in every pass."""
-        self.max_passes = max_passes or 1
-        self._converges = converges
-        self._skips_unchanged = skips_unchanged and converges
-        """Whether a node with an unchanged input keeps its last outputs instead of running again."""
-        self.needs = needs or {}
+    graph: EdgeGraph
+    error_modes: Mapping[str, ErrorMode] = field(default_factory=dict)
+    routers: Collection[str] = ()
+    """A decision of a router counts as a change in every pass."""
+    needs: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """By node: the nodes whose outputs it may refer to, beside those that lead to it."""
+    max_passes: int = 1
+    converges: bool = True
+    skips_unchanged: bool = True
+    """Whether a node with an unchanged input keeps its last outputs instead of running again, if loops converge."""
 
     def begin(self, state: ExecutionState, input: Mapping[str, Any]) -> NextSteps:
         """`input`: the input of the execution, as outputs of START."""
@@ -227,7 +212,7 @@ class Planner:
     ) -> ExecutionState:
         """The state after a node has ended."""
         before = state.nodes[node]
-        changed = node in self._routers or status != before.last or dict(outputs) != before.outputs
+        changed = node in self.routers or status != before.last or dict(outputs) != before.outputs
         now = NodeState(status, dict(outputs), before.runs + 1, reason, changed, before.last, before.input_digest)
         return msgspec.structs.replace(state, nodes={**state.nodes, node: now})
 
@@ -263,13 +248,12 @@ class Planner:
         reason = self._reason_to_skip(into, taken, state)
         # A handoff is an action: its target runs in this pass, even with an unchanged input.
         is_handed_to = any(edge.kind == "handoff" and self._deciding_state(edge, state).has_changed for edge in taken)
-        is_unchanged = self._skips_unchanged and before.last == "done" and before.input_digest == digest
+        may_keep = self.skips_unchanged and self.converges
+        is_unchanged = may_keep and before.last == "done" and before.input_digest == digest
         if reason is not None:
-            has_changed = before.last not in (None, "skipped")
+            changed = before.last not in (None, "skipped")
             # Other nodes may still refer to its outputs of an earlier pass.
-            state.nodes[node] = msgspec.structs.replace(
-                before, status="skipped", reason=reason, has_changed=has_changed
-            )
+            state.nodes[node] = msgspec.structs.replace(before, status="skipped", reason=reason, has_changed=changed)
             steps.skipped.append(node)
         elif is_unchanged and not is_handed_to:
             state.nodes[node] = msgspec.structs.replace(before, status="done", has_changed=False)
@@ -288,7 +272,7 @@ class Planner:
     def _reason_to_skip(self, into: Sequence[NodeEdge], taken: Sequence[NodeEdge], state: ExecutionState) -> str | None:
         for edge in into:
             has_failed = edge.kind != "fallback" and self._deciding_state(edge, state).status == "failed"
-            if has_failed and self._modes.get(edge.source) == "skip":
+            if has_failed and self.error_modes.get(edge.source) == "skip":
                 return f"{edge.source!r}, which it depends on, failed"
         if taken:
             return None
@@ -342,7 +326,7 @@ class Planner:
         taken = [edge for edge in self.graph.back if self._is_taken(edge, state)]
         if not taken:
             return steps
-        if self._converges:  # each loop ends on its own: an unchanged one does not repeat because another continues
+        if self.converges:  # each loop ends on its own: an unchanged one does not repeat because another continues
             changed = {name for name, node in state.nodes.items() if node.has_changed}
             taken = [edge for edge in taken if changed & self.graph.reached_from([edge.target])]
             if not taken:
@@ -354,16 +338,12 @@ class Planner:
         return replace(after, skipped=skipped, traversed=traversed, ended=state)
 
     def _next_pass(self, state: ExecutionState, taken: Sequence[NodeEdge]) -> ExecutionState:
-        again = self.graph.reached_from([edge.target for edge in taken])
-        nodes = {
-            node: msgspec.structs.replace(before, status="waiting", has_changed=False, last=before.status)
-            if node in again
-            else msgspec.structs.replace(before, has_changed=False)
-            for node, before in state.nodes.items()
-        }
-        evaluated_again = {
-            self.graph.name_of(edge) for edge in self.graph.edges if again.intersection(self.graph.sources(edge))
-        }
+        graph, nodes = self.graph, dict[str, NodeState]()
+        again = graph.reached_from([edge.target for edge in taken])
+        for node, before in state.nodes.items():
+            status, last = ("waiting", before.status) if node in again else (before.status, before.last)
+            nodes[node] = msgspec.structs.replace(before, status=status, has_changed=False, last=last)
+        evaluated_again = {graph.name_of(edge) for edge in graph.edges if again.intersection(graph.sources(edge))}
         return msgspec.structs.replace(
             state,
             nodes=nodes,

@@ -86,11 +86,9 @@ def is_transient(error: BaseException | None) -> bool:
     return False
 
 
-_NAMES = frozenset(
-    {
-        *("APIConnectionError", "APITimeoutError", "RateLimitError", "InternalServerError", "ServiceUnavailableError"),
-        *("ConnectError", "ConnectTimeout", "ReadTimeout", "ReadError", "RemoteProtocolError", "PoolTimeout"),
-    }
+_NAMES = (
+    *("APIConnectionError", "APITimeoutError", "RateLimitError", "InternalServerError", "ServiceUnavailableError"),
+    *("ConnectError", "ConnectTimeout", "ReadTimeout", "ReadError", "RemoteProtocolError", "PoolTimeout"),
 )
 """Errors of common clients, by name: the clients are not imported."""
 
@@ -153,8 +151,7 @@ class Turns:
                 outputs = outputs_of(self.node_id, self._config, response, self.node.types)
             except ValueError as error:
                 raise AnswerNotUsable(self.agent_name, str(error)) from error
-            messages_of_turn = None if own is None or session is None else new_messages(own, session.version)
-            return NodeTurn(outputs, messages_of_turn)
+            return NodeTurn(outputs, None if own is None or session is None else new_messages(own, session.version))
 
         async def timely_turn() -> NodeTurn:
             if is_over(task):
@@ -219,8 +216,7 @@ class Turns:
         outputs = [
             result and (result.outputs[key] if list(result.outputs) == [key] else result.outputs) for result in listed
         ]
-        recorded = merge_messages(turn.recorded for turn in turns if turn.recorded is not None)
-        return NodeTurn({key: outputs}, recorded)
+        return NodeTurn({key: outputs}, merge_messages(turn.recorded for turn in turns if turn.recorded is not None))
 
 
 class ItemsFailed(ExceptionGroup[Exception]):

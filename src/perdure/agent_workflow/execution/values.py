@@ -73,15 +73,11 @@ class Values:
         return any(keys is None or head in keys for node, keys in known_outputs.items() if node not in self._outputs)
 
     def _look_up(self, key: str) -> Any:
-        values = (field_in(outputs, key) for outputs in self._candidates())
+        by_node = {node: outputs for node, outputs in self._outputs.items() if outputs}  # as node.key
+        inputs = self._input_keys, {INPUT: self._input}
+        places: tuple[Mapping[str, Any], ...] = (*self._near.values(), by_node, *self._outputs.values(), *inputs)
+        values = (field_in(place, key) for place in places)
         return next((value for value in values if value is not MISSING), MISSING)
-
-    def _candidates(self) -> Iterator[Mapping[str, Any]]:
-        yield from self._near.values()
-        yield {node: outputs for node, outputs in self._outputs.items() if outputs}  # as node.key
-        yield from self._outputs.values()
-        yield self._input_keys
-        yield {INPUT: self._input}
 
     def usual(self) -> Any:
         """The input without a key or a template: a value with a usual name, from the nodes that led here or from the

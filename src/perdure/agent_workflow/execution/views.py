@@ -149,8 +149,7 @@ def _of_node(metadata: events.EventMetadata, event: Any) -> events.EventMetadata
 async def find_request(workflow: Workflow, request_id: str, execution_id: str | None) -> tuple[str, str, Any]:
     """Find a request by its public id or, in a named execution, by its inner id: the execution, the inner id, and the
     request, which is None if it is not pending; the engine then reports why. Raises UnknownRequest."""
-    storage = workflow.checkpoint_storage
-    pending = await storage.pending_requests(workflow_name=workflow.name, thread_id=execution_id)
+    pending = await workflow.checkpoint_storage.pending_requests(workflow_name=workflow.name, thread_id=execution_id)
     thread_id, inner_id = execution_id or request_id.rpartition(":")[0], request_id
     for request in pending:
         inner = request.request_id if execution_id else None
@@ -169,8 +168,7 @@ async def pending_approvals(
     workflow: Workflow, graph: EdgeGraph, execution_id: str | None
 ) -> list[WorkflowApprovalRequestedEvent]:
     """Pending approvals, the oldest first. An unreadable execution does not hide the others."""
-    storage = workflow.checkpoint_storage
-    pending = await storage.pending_requests(workflow_name=workflow.name, thread_id=execution_id)
+    pending = await workflow.checkpoint_storage.pending_requests(workflow_name=workflow.name, thread_id=execution_id)
     heads: dict[str, WorkflowCheckpoint | None] = {}
     approvals = []
     for request in pending:

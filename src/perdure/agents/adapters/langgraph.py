@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
+from functools import reduce
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
@@ -27,7 +28,8 @@ class GraphAgent(BaseAgent):
         self, messages: Any = None, *, session: AgentSession | None = None
     ) -> AgentResponse:
         conversation = [*(session.messages if session is not None else ()), *as_messages(messages)]
-        sent = self._their_messages(conversation)
+        own_calls = calls_of(conversation, self.name)
+        sent = [theirs for message in conversation for theirs in self._as_theirs(message, own_calls)]
         state = await self.runnable.ainvoke({"messages": sent})
         if isinstance(state, Mapping) and "__interrupt__" in state:
             raise PerdureError(
@@ -40,19 +42,13 @@ class GraphAgent(BaseAgent):
                 f"The runnable {self.name!r} returned {state!r}. Expected a state with messages in 'messages'."
             )
         new = result[len(sent) :] if isinstance(state, Mapping) else result
-        usage: dict[str, int] = {}
-        for message in new:
-            usage = add_usage(usage, _usage(message))
+        usage: dict[str, int] = reduce(add_usage, map(_usage, new), {})
         value = state.get("structured_response") if isinstance(state, Mapping) else None
         ours = tuple(self._as_ours(message) for message in new)
         return AgentResponse(messages=ours, agent_id=self.id, usage_details=usage or None, value=value)
 
-    def _their_messages(self, conversation: Sequence[Message]) -> list[AnyMessage]:
-        """The messages for its model, with results of its own calls only."""
-        own = calls_of(conversation, self.name)
-        return [converted for message in conversation for converted in self._as_theirs(message, own)]
-
     def _as_theirs(self, message: Message, own_calls: Container[str | None]) -> list[AnyMessage]:
+        """For its model, with results of its own calls only."""
         text = message.text
         if message.role == "system":
             return [SystemMessage(text)]
@@ -88,9 +84,8 @@ class GraphAgent(BaseAgent):
 
 def _usage(message: BaseMessage) -> dict[str, int]:
     counts = getattr(message, "usage_metadata", None) or {}
-    names = {"input_tokens": "input_token_count", "output_tokens": "output_token_count"}
-    names["total_tokens"] = "total_token_count"
-    return {ours: counts[theirs] for theirs, ours in names.items() if theirs in counts}
+    kinds = [kind for kind in ("input", "output", "total") if f"{kind}_tokens" in counts]
+    return {f"{kind}_token_count": counts[f"{kind}_tokens"] for kind in kinds}
 
 
 adapt = GraphAgent

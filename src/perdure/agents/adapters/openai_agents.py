@@ -40,8 +40,7 @@ BAD_ANSWER_ERRORS = (
 """Errors of the SDK that a model's answers cause: replayed answers raise them again."""
 RESULTS = (sdk.ToolCallOutputItem, sdk.HandoffOutputItem)
 CALLS = (sdk.ToolCallItem, sdk.HandoffCallItem)
-
-
+TOKENS = ("input", "output", "total")
 BAD_ANSWER_ADVICE = (
     "Finished calls of the turn are recorded. Correct the model, its tools or its instructions, and resume: the model "
     "is asked again after them, as often as in a new turn."
@@ -63,20 +62,19 @@ def _call_id(item: Any) -> Any:
 RESPONSE: TypeAdapter[sdk.ModelResponse] = TypeAdapter(sdk.ModelResponse)
 
 
+@dataclasses.dataclass
 class Requests:
     """The requests of one turn, by all agents that take part in it."""
 
-    def __init__(self, agent_name: str) -> None:
-        self.agent_name = agent_name
-        self.count = 0
-        """The number of model requests."""
-        self.is_failed = False
-        """Whether the last request failed: a repeated turn makes it again."""
-        self.edited: dict[str, str] = {}
-        """By call: arguments of an approval that replace the model's."""
-        self.editable: set[str] = set()
-        """Names of tools that accept replaced arguments. The SDK calls others, such as those of MCP servers, with the
-        model's arguments."""
+    agent_name: str
+    count: int = 0
+    is_failed: bool = False
+    """Whether the last request failed: a repeated turn makes it again."""
+    edited: dict[str, str] = dataclasses.field(default_factory=dict)
+    """By call: arguments of an approval that replace the model's."""
+    editable: set[str] = dataclasses.field(default_factory=set)
+    """Names of tools that accept replaced arguments. The SDK calls others, such as those of MCP servers, with the
+    model's arguments."""
 
     def key_of(self, call_id: str) -> str:
         """Distinguishes a call from other calls of the turn: some models repeat ids."""
@@ -107,8 +105,6 @@ class RecordingOpenAIModel(sdk.Model):  # type: ignore[misc]  # the SDK is not t
 
 
 class RecordingProvider(sdk.ModelProvider):  # type: ignore[misc]
-    """Models by name, recorded."""
-
     def __init__(self, wrapped: sdk.ModelProvider, requests: Requests) -> None:
         self._wrapped = wrapped
         self._requests = requests
@@ -141,9 +137,9 @@ class SdkAgent(RecordingAgent):
         defaults = sdk.RunConfig()
         config = dataclasses.replace(defaults, model_provider=RecordingProvider(defaults.model_provider, requests))
         conversation = [*(session.messages if session is not None else ()), *messages]
-        items, usage, result = await self._run_until_done(
-            _record_agent(own, requests), self._their_messages(conversation), config, requests
-        )
+        agent, own_calls = _record_agent(own, requests), calls_of(conversation, self.name)
+        theirs = [item for message in conversation for item in self._as_theirs(message, own_calls)]
+        items, usage, result = await self._run_until_done(agent, theirs, config, requests)
         # A tool that ended the turn has the last item: its result is not an output of the model.
         is_cut = isinstance(result.new_items[-1] if result.new_items else None, sdk.ToolCallOutputItem)
         has_value = own.output_type not in (None, str) and not is_cut
@@ -151,11 +147,7 @@ class SdkAgent(RecordingAgent):
             messages=tuple(message for item in items for message in self._as_ours(item)),
             agent_id=self.id,
             response_id=result.last_response_id,
-            usage_details={
-                "input_token_count": usage.input_tokens,
-                "output_token_count": usage.output_tokens,
-                "total_token_count": usage.total_tokens,
-            },
+            usage_details={f"{kind}_token_count": getattr(usage, f"{kind}_tokens") for kind in TOKENS},
             value=result.final_output if has_value else None,
             finish_reason="stop",
         )
@@ -188,14 +180,14 @@ class SdkAgent(RecordingAgent):
         """The state to continue from, after the SDK's requests are answered. Raises InvalidRun outside of a workflow,
         which cannot ask."""
         if current_delivery() is None:
-            names = ", ".join(repr(interruption.name) for interruption in result.interruptions)
+            names = ", ".join(repr(item.name) for item in result.interruptions)
             raise InvalidRun(
                 f"Agent {self.name!r} needs approval for its calls of {names}, and cannot ask outside of a workflow. "
                 "These calls were not made. Run it in a workflow."
             )
         state = result.to_state()
         answers = await asyncio.gather(
-            *(_answer_to(interruption, requests.key_of(interruption.call_id)) for interruption in result.interruptions)
+            *(_answer_to(item, requests.key_of(item.call_id)) for item in result.interruptions)
         )
         for item, answer in zip(result.interruptions, answers, strict=True):
             arguments = edited_arguments(answer, _call_of(item))
@@ -210,12 +202,8 @@ class SdkAgent(RecordingAgent):
                 state.approve(item)
         return state
 
-    def _their_messages(self, conversation: Sequence[Message]) -> list[Any]:
-        """The messages for its model, with results of its own calls only."""
-        own = calls_of(conversation, self.name)
-        return [item for message in conversation for item in self._as_theirs(message, own)]
-
     def _as_theirs(self, message: Message, own_calls: Container[str | None]) -> list[Any]:
+        """For its model, with results of its own calls only."""
         text, items = message.text, list[Any]()
         is_another = message.role == "assistant" and not is_from(message, self.name)
         if text:
@@ -293,9 +281,7 @@ def _record_agent(agent: sdk.Agent[Any], requests: Requests) -> sdk.Agent[Any]:
     changes: dict[str, Any] = {"tools": [_record_tool(tool, requests) for tool in agent.tools]}
     if isinstance(agent.model, sdk.Model):
         changes["model"] = RecordingOpenAIModel(agent.model, requests)
-    changes["handoffs"] = [
-        _record_agent(handoff, requests) if isinstance(handoff, sdk.Agent) else handoff for handoff in agent.handoffs
-    ]
+    changes["handoffs"] = [_record_agent(to, requests) if isinstance(to, sdk.Agent) else to for to in agent.handoffs]
     return agent.clone(**changes)
 
 

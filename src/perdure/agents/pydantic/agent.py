@@ -121,9 +121,8 @@ class Agent(RecordingAgent):
         self._retries = tool_retries
         self.tools, self._toolsets = self._sort_tools(tools)
         self._toolsets += tuple(toolsets)
-        self._agent = pydantic_ai.Agent(
-            None, name=name, instructions=instructions, retries={"tools": tool_retries, "output": tool_retries}
-        )
+        retries: Any = dict.fromkeys(("tools", "output"), tool_retries)
+        self._agent = pydantic_ai.Agent(None, name=name, instructions=instructions, retries=retries)
 
     async def turn(
         self,
@@ -185,7 +184,6 @@ def _limits(limits: UsageLimits | Mapping[str, Any] | None) -> UsageLimits | Non
 
 
 def toolset_of(tools: Iterable[Tool], max_retries: int) -> FunctionToolset[Any]:
-    """Our tools for the model."""
     return FunctionToolset([_as_theirs(tool) for tool in tools], max_retries=max_retries)
 
 
@@ -214,15 +212,11 @@ def _visible(tool: Tool) -> Callable[..., Any]:
     visible.__name__ = tool.name
     visible.__doc__ = inspect.getdoc(tool.function)
     visible.__module__ = getattr(tool.function, "__module__", __name__)
-    visible.__annotations__ = {
-        parameter.name: parameter.annotation for parameter in parameters if parameter.annotation is not parameter.empty
-    }
+    visible.__annotations__ = {each.name: each.annotation for each in parameters if each.annotation is not each.empty}
     bare = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
     visible.__signature__ = bare  # type: ignore[attr-defined]
     return visible
 
-
-# ---------------------------------------------------------------- agents of pydantic-ai itself
 
 RUN_OPTIONS = ("deps", "model_settings", "usage_limits", "metadata", "instructions")
 """Arguments that are passed on to its `run`."""

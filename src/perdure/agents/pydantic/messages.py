@@ -19,6 +19,8 @@ Extra: TypeAlias = dict[str, Any]
 """A part, or an item of a user's prompt, without the fields of its content: JSON."""
 
 TEXTS = {"text": "text", "thinking": "text_reasoning"}
+KINDS = {**TEXTS, "tool-call": "function_call", "tool-return": "function_result", "file": "data"}
+"""Of contents, by the kind of the part."""
 PROMPTS = ("text", "data", "uri")
 URLS = ("image-url", "audio-url", "video-url", "document-url")
 
@@ -129,8 +131,7 @@ def _response(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]
 
 
 def _parts(contents: Iterable[Content], names: Mapping[str, str]) -> list[Extra]:
-    parts = (_part_of_content(content, names) for content in contents)
-    return [part for part in parts if part is not None]
+    return [part for part in (_part_of_content(content, names) for content in contents) if part is not None]
 
 
 def _restore_parts(
@@ -149,9 +150,8 @@ def _restore_parts(
 
 def _split(parts: Sequence[Extra], contents: Sequence[Content]) -> Iterator[Content]:
     """Texts of a response as they were before they were joined."""
-    lengths = [
-        (TEXTS[part["part_kind"]], part["length"]) for part in parts if part["part_kind"] in TEXTS and part["length"]
-    ]
+    texts = [part for part in parts if part["part_kind"] in TEXTS and part["length"]]
+    lengths = [(TEXTS[part["part_kind"]], part["length"]) for part in texts]
     if not lengths:
         yield from contents
         return
@@ -260,23 +260,19 @@ def _part_of_content(content: Content, names: Mapping[str, str]) -> Extra | None
 def _restore_part(extra: Extra, contents: Iterator[Content], names: Mapping[str, str]) -> Extra:
     """A part from its extra fields and its contents. Raises ValueError if the contents have changed."""
     part = dict(extra)
-    kind = part["part_kind"]
-    if kind in TEXTS:
-        length = part.pop("length")
-        part["content"] = _next(contents, TEXTS[kind]).text if length else ""
-        if len(part["content"]) != length:
-            raise ValueError("the text has changed")
-    elif kind == "tool-call":
-        part = {**(_part_of_content(_next(contents, "function_call"), names) or {}), **part}
-    elif kind == "file":
-        part["content"] = _with_data(_next(contents, "data"), part["content"])
-    elif kind == "user-prompt" and "items" in part:
+    kind, length = part["part_kind"], part.pop("length", None)
+    if "items" in part:
         part["content"] = [_restore_item(item, contents) for item in part.pop("items")]
     elif kind in ROLES:
         part["content"] = _next(contents, "text").text
-    elif kind == "tool-return":
-        plain = _return_of_content(_next(contents, "function_result"), names)
-        plain.pop("outcome", None)
+    elif length == 0:
+        part["content"] = ""
+    elif kind in KINDS:
+        plain = _part_of_content(_next(contents, KINDS[kind]), names) or {}
+        if length is not None and length != len(plain["content"]):
+            raise ValueError("the text has changed")
+        if kind == "file":
+            part["content"] = {**plain["content"], **part["content"]}
         part = {**plain, **part}
     return part
 

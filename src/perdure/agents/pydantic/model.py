@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -39,21 +39,20 @@ from perdure.graph.policy import RetryPolicy, Seconds
 RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 
 
+@dataclass
 class TurnMessages:
     """The messages of an agent's turn. Their updates are emitted as they come: messages, or parts of messages."""
 
-    def __init__(self, agent_name: str, agent_id: str) -> None:
-        self._agent_name = agent_name
-        self._agent_id = agent_id
-        self.messages: list[Message] = []
-        self._emitted = 0
-        """How many of them the listener has. Replayed messages are emitted only before a new one, since until then they
-        may be removed."""
+    _agent_name: str
+    _agent_id: str
+    messages: list[Message] = field(default_factory=list)
+    _emitted: int = 0
+    """How many of them the listener has. Replayed messages are emitted only before a new one, since until then they
+    may be removed."""
 
     def add_part(self, content: Content, message_id: str) -> None:
         self.emit_replayed()
-        part = Message("assistant", (), self._agent_name, message_id)
-        self._emit(part, contents=(content,))
+        self._emit(Message("assistant", (), self._agent_name, message_id), contents=(content,))
 
     def finish(self, message: Message) -> None:
         """Add a message whose parts were emitted, and emit its remaining properties."""
@@ -174,14 +173,8 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
             return TextPart(part.args_as_json_str())
         return part
 
-    async def _stream(
-        self,
-        message_id: str,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        async with self.wrapped.request_stream(messages, model_settings, model_request_parameters) as stream:
+    async def _stream(self, message_id: str, *arguments: Any) -> ModelResponse:
+        async with self.wrapped.request_stream(*arguments) as stream:
             async for event in stream:
                 part = self._new_part(event)
                 if part is not None:
@@ -224,13 +217,7 @@ def _can_stream(model: Model) -> bool:
 
 def usage_of(response_usage: Any) -> dict[str, int]:
     """The counts of pydantic-ai's usage, by our names."""
-    counts = {
-        "input_token_count": response_usage.input_tokens,
-        "output_token_count": response_usage.output_tokens,
-        "total_token_count": response_usage.total_tokens,
-        "cache_read_token_count": response_usage.cache_read_tokens,
-        "cache_write_token_count": response_usage.cache_write_tokens,
-        **{str(name): count for name, count in (response_usage.details or {}).items()},
-    }
-    always = ("input_token_count", "output_token_count", "total_token_count")
-    return {name: count for name, count in counts.items() if name in always or count}
+    always, rare = ("input", "output", "total"), ("cache_read", "cache_write")
+    counts = {f"{kind}_token_count": getattr(response_usage, f"{kind}_tokens") for kind in (*always, *rare)}
+    counts |= {str(name): count for name, count in (response_usage.details or {}).items()}
+    return {name: count for name, count in counts.items() if count or name.removesuffix("_token_count") in always}

@@ -33,14 +33,11 @@ BINARY: TypeAdapter[Any] = TypeAdapter(ToolReturnContent, config=ConfigDict(ser_
 RAISED = {"retry": ModelRetry, "failed": ToolFailed, "approval": ApprovalRequired, "deferred": CallDeferred}
 """Exceptions by which a tool reports about its call, by their recorded name."""
 
-
 APPROVE = "Message('user', [request.approve()]) or request.reject()"
 GIVE_RESULT = "Message('tool', [Content.from_function_result(request.call_id, result=...)])"
 
 
 class ToolCalls:
-    """The calls of one turn."""
-
     def __init__(self, model: RecordingModel) -> None:
         self._model = model
         self._used: dict[str, list[int]] = {}
@@ -110,7 +107,7 @@ class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-a
         except Rejected as error:
             raise ToolFailed(str(error)) from error
         except Exception as error:  # the model handles any exception of a tool
-            raise ToolFailed(_describe(error)) from error
+            raise ToolFailed(f"{type(error).__name__}: {error}") from error
         if recordable.ends_turn:
             self.calls.ended_by.add(str(ctx.tool_call_id))
         return _result(record)
@@ -165,22 +162,19 @@ class _RecordableTool(Tool):
     """A tool whose outcome is recorded as JSON: its result, or its exception."""
 
     def __init__(self, own: Tool | None, name: str, do: Callable[[Mapping[str, Any], ToolContext], Any]) -> None:
-        options: dict[str, Any] = {}
-        if own is not None:
-            options = {"approval": own.approval, "retry": own.retry, "timeout": own.timeout}
-            options["ends_turn"] = own.ends_turn
-        super().__init__(do, name=name, description="", **options)
+        names = () if own is None else ("approval", "retry", "timeout", "ends_turn")
+        super().__init__(do, name=name, description="", **{option: getattr(own, option) for option in names})
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         try:
             result = await self.function(arguments, context)
         except tuple(RAISED.values()) as error:
             kind = next(kind for kind, raised in RAISED.items() if isinstance(error, raised))
-            return _json({kind: error.metadata if hasattr(error, "metadata") else error.message})
+            return to_json({kind: error.metadata if hasattr(error, "metadata") else error.message}).decode()
         except Exception as error:
             if self.retry is not None:  # the retry policy comes first
                 raise
-            return _json({"failed": _describe(error)})
+            return to_json({"failed": f"{type(error).__name__}: {error}"}).decode()
         return _recordable(result)
 
 
@@ -210,14 +204,6 @@ def _result(record: str) -> Any:
     raise RAISED[kind](msgspec.json.decode(message))
 
 
-def _json(value: Any) -> str:
-    return to_json(value).decode()
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
 def _call_of_model(name: str, ctx: RunContext[Any], call_id: str) -> Content:
     """The model's call. After an approval it is another step than the attempt that asked for it."""
     response = next((message for message in reversed(ctx.messages) if isinstance(message, ModelResponse)), None)
@@ -240,10 +226,8 @@ class PendingCalls(msgspec.Struct, frozen=True):
     @classmethod
     def find_in(cls, conversation: Sequence[Message], agent_name: str) -> PendingCalls:
         """Raises InvalidRun if another message comes before the answers."""
-        calls_by_message = [
-            message.of_type("function_call") if is_from(message, agent_name) else []
-            for message in without_requests(conversation)
-        ]
+        sent = without_requests(conversation)
+        calls_by_message = [each.of_type("function_call") if is_from(each, agent_name) else [] for each in sent]
         last = next((index for index in range(len(conversation) - 1, -1, -1) if calls_by_message[index]), None)
         if last is None:
             return cls(agent_name)
@@ -278,17 +262,15 @@ class PendingCalls(msgspec.Struct, frozen=True):
     def repeat_requests(self) -> Message:
         """The requests without an answer."""
         open_calls = {call.call_id for call in self.unanswered_calls}
-        return Message(
-            "assistant", [request for call, request in self.requests.items() if call in open_calls], self.agent_name
-        )
+        requests = [request for call, request in self.requests.items() if call in open_calls]
+        return Message("assistant", requests, self.agent_name)
 
     def results(self) -> DeferredToolResults | None:
         """For pydantic-ai, once all calls are answered. Results of tools are part of the conversation."""
         if not self.calls or self.unanswered_calls:
             return None
-        return DeferredToolResults(
-            approvals={str(call.call_id): _verdict(call, self.answers[str(call.call_id)]) for call in self.calls}
-        )
+        approvals = {str(call.call_id): _verdict(call, self.answers[str(call.call_id)]) for call in self.calls}
+        return DeferredToolResults(approvals=approvals)
 
 
 def without_requests(conversation: Iterable[Message]) -> list[Message]:
@@ -357,9 +339,8 @@ async def _ask_for_result(part: ToolCallPart, request_id: str) -> Any:
 
 def request_message(deferred: DeferredToolRequests, agent_name: str) -> Message:
     """The requests, for the caller of the agent."""
-    requests = [
-        Content.from_function_approval_request(part.tool_call_id, _as_call(part)) for part in deferred.approvals
-    ]
+    approve = Content.from_function_approval_request
+    requests = [approve(part.tool_call_id, _as_call(part)) for part in deferred.approvals]
     return Message("assistant", [*requests, *map(_result_request, deferred.calls)], agent_name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -77,14 +78,13 @@ CONTINUE_PROMPT = "Please go on."
 """The prompt for a model whose own message is the last: a request must end with another message."""
 
 
+@dataclass(eq=False)
 class _BadAnswer(Exception):
     """The model's answer cannot be used, and no attempt is left."""
 
-    def __init__(self, error: Exception, before: list[ModelMessage], new: list[ModelMessage]) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.before = before
-        self.new = new
+    error: Exception
+    before: list[ModelMessage]
+    new: list[ModelMessage]
 
 
 @dataclass(kw_only=True)
@@ -147,13 +147,10 @@ class PydanticTurn:
         self, history: list[ModelMessage], results: DeferredToolResults | None
     ) -> tuple[Any, list[ModelMessage]]:
         """The output, and all messages. The output is None if a tool ends the turn."""
-        toolsets = [
-            RecordingToolset(toolset, agent_name=self.name, tools=self.tools, calls=self._calls)
-            for toolset in self.toolsets
-        ]
+        record = partial(RecordingToolset, agent_name=self.name, tools=self.tools, calls=self._calls)
         # In other cases the first request contains messages of the conversation, which are not new.
         has_new_results = results is not None or isinstance(history[-1], ModelResponse)
-        with self.agent.override(model=self._model, toolsets=toolsets, tools=[]):
+        with self.agent.override(model=self._model, toolsets=[*map(record, self.toolsets)], tools=[]):
             async with self.agent.iter(
                 message_history=history,
                 deferred_tool_results=results,
@@ -200,10 +197,9 @@ class PydanticTurn:
         while remaining:
             last = remaining[-1]
             if isinstance(last, ModelResponse):
-                parts = [
-                    part for part in last.parts if not isinstance(part, ToolCallPart) or part.tool_call_id in finished
-                ]
-                if any(isinstance(part, ToolCallPart) for part in parts):
+                calls = [call for call in last.tool_calls if call.tool_call_id in finished]
+                if calls:
+                    parts = [part for part in last.parts if not isinstance(part, ToolCallPart) or part in calls]
                     remaining[-1] = shortened = replace(last, parts=parts)
                     self._model.drop_answers(dropped, shortened)
                     return [*bad_answer.before, *remaining]
@@ -219,7 +215,7 @@ class PydanticTurn:
         notes = self._model.output_names
         for request in requests:
             parts = [
-                part for part in request.parts if not isinstance(part, ToolReturnPart) or part.tool_name not in notes
+                each for each in request.parts if not isinstance(each, ToolReturnPart) or each.tool_name not in notes
             ]
             calls = {part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)}
             for message in to_messages([ModelRequest(parts=parts)]) if parts else ():
@@ -227,25 +223,12 @@ class PydanticTurn:
                 self._messages.add(without_timestamps(message), replayed=not is_new)
 
     def _response(self, output: Any) -> AgentResponse:
-        response = AgentResponse(
-            messages=tuple(self._messages.messages),
-            agent_id=self.id,
-            usage_details=usage_of(self._usage),
-            value=output if self.has_value else None,
-            finish_reason="stop",
-        )
+        value, usage = output if self.has_value else None, usage_of(self._usage)
+        ended: dict[str, Any] = {"agent_id": self.id, "value": value, "finish_reason": "stop"}
         self._messages.emit_replayed()
         if is_streaming():
-            usage = Content.from_usage(response.usage_details or {})
-            emit_update(
-                AgentResponseUpdate(
-                    contents=(usage,),
-                    agent_id=response.agent_id,
-                    value=response.value,
-                    finish_reason=response.finish_reason,
-                )
-            )
-        return response
+            emit_update(AgentResponseUpdate(contents=(Content.from_usage(usage),), **ended))
+        return AgentResponse(messages=tuple(self._messages.messages), usage_details=usage, **ended)
 
 
 def without_timestamps(message: Message) -> Message:

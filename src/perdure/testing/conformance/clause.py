@@ -122,6 +122,10 @@ class Needs(Enum):
     FILES = "a store that keeps files"
 
 
+_NEEDS = {"second": Needs.TWO_OBJECTS, "disk": Needs.FILES, **dict.fromkeys(("process", "processes"), Needs.PROCESSES)}
+"""By the name of a parameter."""
+
+
 @dataclass(frozen=True)
 class Clause:
     """One sentence that a store must keep."""
@@ -133,10 +137,6 @@ class Clause:
     """The sentence of the contract, from `perdure.store` or `perdure.records`."""
     needs: Needs
     check: Check
-
-    async def try_at(self, place: TrialLocation) -> None:
-        supplies = [await place.supply(name) for name in inspect.signature(self.check).parameters]
-        await self.check(*supplies)
 
     @property
     def sentence(self) -> str:
@@ -154,13 +154,7 @@ class Clause:
 
 
 def clause(check: Check) -> Clause:
-    """A clause that needs nothing but an empty store. It gets what its parameters name: see `TrialLocation.supply`."""
-    return clause_with(Needs.A_STORE)(check)
-
-
-def clause_with(needs: Needs) -> Callable[[Check], Clause]:
-    def make(check: Check) -> Clause:
-        family = check.__module__.rpartition(".")[2].replace("_", " ")
-        return Clause(check.__name__, family, inspect.getdoc(check) or "", needs, check)
-
-    return make
+    """A clause gets, and needs, what its parameters name: see `TrialLocation.supply`."""
+    family = check.__module__.rpartition(".")[2].replace("_", " ")
+    needs = [_NEEDS[name] for name in inspect.signature(check).parameters if name in _NEEDS]
+    return Clause(check.__name__, family, inspect.getdoc(check) or "", next(iter(needs), Needs.A_STORE), check)

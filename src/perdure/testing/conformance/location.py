@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 from perdure.records import Lease, OpenedThread
 from perdure.store import Store
-from perdure.testing.conformance.clause import NotApplicable, NotKept
+from perdure.testing.conformance.clause import NotApplicable, NotKept, run_together
 from perdure.testing.conformance.threads import ThreadOwner, own, save_thread
 from perdure.testing.processes import Importable, JsonLines, JsonProcess, import_path, importable, start_json_process
 
@@ -87,10 +87,11 @@ class TrialLocation:
         return self.another()
 
     async def supply(self, name: str) -> Any:
-        """The values of a clause's parameters: the place, its store and chance, the owner of thread `t`, a `second`
-        object that is the same store, a `target`, which is another store, or a process that uses the store."""
+        """The values of a clause's parameters: the place, which is a `disk` if the clause needs files, its store and
+        chance, the owner of thread `t`, a `second` object that is the same store, a `target`, which is another store,
+        a process that uses the store, or two `processes`."""
         match name:
-            case "place":
+            case "place" | "disk":
                 return self
             case "owner":
                 return await own(self.store)
@@ -100,6 +101,8 @@ class TrialLocation:
                 return self.elsewhere()
             case "process":
                 return await self.start_process()
+            case "processes":
+                return await run_together(self.start_process(), self.start_process())
         return getattr(self, name)
 
     def another(self) -> Store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import time
 from collections import Counter
@@ -32,8 +33,6 @@ from perdure.testing.conformance.clauses import (
 )
 from perdure.testing.conformance.location import Maker, StoreFactory, find_maker, maker_of, open_location
 
-# ---------------------------------------------------------------- catalogue
-
 FAMILIES = (owning, commits, values, journal, listing, events, retention, copies, transfer, concurrency, damage)
 
 
@@ -53,9 +52,6 @@ def select_clauses(only: Iterable[str] | None) -> tuple[Clause, ...]:
     for name in sorted(wanted - known):
         raise ValueError(f"No clause or family is named {name!r}{did_you_mean(name, known)}.")
     return tuple(clause for clause in clauses if {clause.name, clause.family} & wanted)
-
-
-# ---------------------------------------------------------------- report
 
 
 @dataclass(frozen=True)
@@ -163,7 +159,7 @@ async def try_clause(
             why_not = clause.missing(place)
             if why_not is not None:
                 return ClauseResult(clause, "not applicable", why_not)
-            await clause.try_at(place)
+            await clause.check(*[await place.supply(name) for name in inspect.signature(clause.check).parameters])
     except NotApplicable as reason:
         return ClauseResult(clause, "not applicable", str(reason))
     except NotKept as error:
@@ -173,9 +169,6 @@ async def try_clause(
     except Exception as error:  # noqa: BLE001  # it is what the report is about
         return ClauseResult(clause, "FAILED", f"the store raised {type(error).__name__}: {error}", error)
     return ClauseResult(clause, "passed")
-
-
-# ---------------------------------------------------------------- for pytest
 
 
 class StoreConformance:
@@ -203,8 +196,7 @@ class StoreConformance:
     def _try(self, clause: Clause) -> None:
         seed = random.randrange(2**32) if self.seed is None else self.seed  # noqa: S311  # protects nothing
         maker = maker_of(self.make_store, type(self))
-        trying = try_clause(clause, maker, shared=self.shared, seed=seed, seconds=self.seconds)
-        result = asyncio.run(trying)
+        result = asyncio.run(try_clause(clause, maker, shared=self.shared, seed=seed, seconds=self.seconds))
         if result.outcome == "not applicable":
             raise SkipTest(f"not applicable, because {result.reason}")  # pytest knows it, and is not needed for it
         if result.outcome == "FAILED":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -137,6 +137,16 @@ class ThreadOwner:
 
     async def release(self) -> None:
         await self.store.release(self.lease)
+
+    async def expect_readable(self, store: Store | None = None) -> None:
+        """Every checkpoint that is left, in its store or another, can be found, and so can all chunks that it has."""
+        store, thread_id = store or self.store, self.lease.thread_id
+        held = await chunks(store, thread_id, max(self.has, default=0))
+        for info in await store.infos(thread_id=thread_id):
+            checkpoint = await store.find_checkpoint(info.checkpoint_id)
+            expect_equal(f"checkpoint {info.checkpoint_id!r}", checkpoint and checkpoint.info, info)
+            got = {name: held.get(name) for name in self.has[info.number]}
+            expect_equal(f"chunks of checkpoint {info.checkpoint_id!r}", got, self.has[info.number])
 
 
 def _shorten(name: str) -> str:
@@ -314,13 +324,3 @@ STATE: dict[str, Callable[[Store, str], Awaitable[Any]]] = {
 }
 """The ids of each; for events the first seq of each commit. Only an owner can read journal and inbox: see
 `read_as_owner`."""
-
-
-async def check_readable(store: Store, thread_id: str, has: Mapping[int, Mapping[str, bytes]]) -> None:
-    """Every checkpoint that is left can be found, and so can all chunks that it has."""
-    held = await chunks(store, thread_id, max(has, default=0))
-    for info in await store.infos(thread_id=thread_id):
-        checkpoint = await store.find_checkpoint(info.checkpoint_id)
-        expect_equal(f"checkpoint {info.checkpoint_id!r}", None if checkpoint is None else checkpoint.info, info)
-        got = {name: held.get(name) for name in has[info.number]}
-        expect_equal(f"chunks of checkpoint {info.checkpoint_id!r}", got, dict(has[info.number]))

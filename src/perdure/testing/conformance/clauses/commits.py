@@ -151,8 +151,7 @@ async def a_checkpoint_with_the_id_of_another_takes_its_place(store: Store, owne
     kept = {ref("a", 1), ref("b", 2)}
     await expect_state(store, checkpoints=["other", "same"], requests=["q"], journal=[2], chunks=kept, events=[1])
     await store.copy_thread("t", "copy")
-    copied = await commit_numbers(store, thread_id="copy")
-    expect_equal("the checkpoints of a copy", copied, [2, 4])
+    expect_equal("the checkpoints of a copy", await commit_numbers(store, thread_id="copy"), [2, 4])
     expect_equal("how many went with the other", await store.prune("t", ["other"]), 1)
     await expect_state(store, "then", chunks=kept, events=[1])
     expect_equal("how many went with the last", await store.prune("t", ["same"]), 1)

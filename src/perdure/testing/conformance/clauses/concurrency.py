@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from random import Random
+from typing import Any, TypeAlias
 
 from perdure.errors import CursorExpired, ThreadBusy, ThreadConflict
 from perdure.store import Store
-from perdure.testing.conformance.clause import (
-    Needs,
-    NotKept,
-    clause,
-    clause_with,
-    expect,
-    expect_equal,
-    expect_raises,
-    run_together,
-)
+from perdure.testing.conformance.clause import NotKept, clause, expect, expect_equal, expect_raises, run_together
 from perdure.testing.conformance.location import TrialLocation, TrialProcess
 from perdure.testing.conformance.threads import (
     ThreadOwner,
     at,
-    check_readable,
     checkpoint_ids,
     chunk,
     chunks,
@@ -37,6 +28,8 @@ from perdure.testing.conformance.threads import (
     save_thread,
     thread_ids,
 )
+
+Processes: TypeAlias = list[TrialProcess]
 
 
 @clause
@@ -82,12 +75,12 @@ async def pruning_while_others_commit_breaks_nothing(store: Store, owner: Thread
             await asyncio.sleep(0)
 
     await run_together(move(), prune())
-    await check_readable(store, "t", owner.has)
+    await owner.expect_readable()
     head = await store.head("t")
     expect_equal("the head", head and head.info.number, 16)
 
 
-@clause_with(Needs.TWO_OBJECTS)
+@clause
 async def what_one_object_wrote_another_sees_at_once(place: TrialLocation, store: Store, second: Store) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
 
@@ -116,7 +109,7 @@ async def what_one_object_wrote_another_sees_at_once(place: TrialLocation, store
     expect_equal("what an owner finds", await read_as_owner(third, "full"), within)
 
 
-@clause_with(Needs.TWO_OBJECTS)
+@clause
 async def two_objects_have_one_owner_between_them(store: Store, owner: ThreadOwner, second: Store) -> None:
     """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
     await owner.save()
@@ -135,47 +128,48 @@ async def two_objects_have_one_owner_between_them(store: Store, owner: ThreadOwn
     await expect_state(store, checkpoints=["t-1", "t-2", "new"])
 
 
-@clause_with(Needs.PROCESSES)
-async def processes_move_threads_of_their_own_and_only_one_opens_or_writes_the_same(place: TrialLocation) -> None:
+@clause
+async def processes_move_threads_of_their_own_and_only_one_opens_or_writes_the_same(
+    store: Store, processes: Processes
+) -> None:
     """Each method is one atomic step"""
-    both = await run_together(place.start_process(), place.start_process())
     await run_together(
-        *(process.do("save_many", name, 20) for name, process in zip(("one", "two"), both, strict=True)),
-        *(save_thread(place.store, name, 5, events=1, brings=[name]) for name in ("here 0", "here 1", "here 2")),
+        *(process.do("save_many", name, 20) for name, process in zip(("one", "two"), processes, strict=True)),
+        *(save_thread(store, name, 5, events=1, brings=[name]) for name in ("here 0", "here 1", "here 2")),
     )
     for name, count in (("one", 20), ("two", 20), ("here 0", 5), ("here 1", 5), ("here 2", 5)):
-        expect_equal(f"the commits of {name!r}", await commit_numbers(place.store, thread_id=name), range(1, count + 1))
-        expect_equal(f"the events of {name!r}", len(await place.store.events_after(name, 0)), count)
-        expect_equal(f"the chunks of {name!r}", len(await chunks(place.store, name)), count)
+        expect_equal(f"the commits of {name!r}", await commit_numbers(store, thread_id=name), range(1, count + 1))
+        expect_equal(f"the events of {name!r}", len(await store.events_after(name, 0)), count)
+        expect_equal(f"the chunks of {name!r}", len(await chunks(store, name)), count)
     for turn in range(10):
-        for index, process in enumerate(both):
+        for index, process in enumerate(processes):
             await process.ask("open", f"opened {turn}", f"run-{index}")
-        opened = sorted([(await process.outcome())[:2] for process in both])
+        opened = sorted([(await process.outcome())[:2] for process in processes])
         expect_equal("opening one thread", opened, [["done", 0], ["refused", "ThreadBusy"]])
-        lease = (await place.store.open(f"t{turn}", "run-1")).lease
-        for process in both:
+        lease = (await store.open(f"t{turn}", "run-1")).lease
+        for process in processes:
             await process.do("lend", lease.thread_id, lease.owner, lease.fence)
-        for name, process in zip("ab", both, strict=True):
+        for name, process in zip("ab", processes, strict=True):
             await process.ask("save", f"t{turn}", f"{name}{turn}")
-        saving = [(await process.outcome())[:2] for process in both]
+        saving = [(await process.outcome())[:2] for process in processes]
         expect_equal("writing one commit", sorted(saving), [["done", 1], ["refused", "ThreadConflict"]])
         won = "ab"[saving.index(["done", 1])]
-        expect_equal("what was written", await checkpoint_ids(place.store, thread_id=f"t{turn}"), [f"{won}{turn}"])
-    await expect_state(place.store, "beside those of a commit that was refused", thread_id="t0", events=[1])
+        expect_equal("what was written", await checkpoint_ids(store, thread_id=f"t{turn}"), [f"{won}{turn}"])
+    await expect_state(store, "beside those of a commit that was refused", thread_id="t0", events=[1])
 
 
-@clause_with(Needs.TWO_OBJECTS)
-async def what_a_commit_prunes_is_pruned_for_every_object(place: TrialLocation) -> None:
+@clause
+async def what_a_commit_prunes_is_pruned_for_every_object(
+    place: TrialLocation, store: Store, owner: ThreadOwner, second: Store
+) -> None:
     """Numbers of checkpoints that retention deletes with it."""
-    first, second = place.store, place.another()
-    owner = await own(first)
     for number in range(1, 5):
         await owner.save(brings=[f"c{number}"], drops=[f"c{number - 1}"], events=1)
     expect_equal("the checkpoints before", len(await checkpoint_ids(second)), 4)
     await owner.save(prunes=[1, 2], prunes_events_before=3)
     await expect_state(second, checkpoints=["t-3", "t-4", "t-5"])
     await owner.release()
-    await first.close()
+    await store.close()
     third = place.another()
     await expect_state(third, "of a new object", checkpoints=["t-3", "t-4", "t-5"])
     await expect_raises(CursorExpired, third.events_after("t", 1), "reading after 1, which is pruned")
@@ -187,7 +181,7 @@ async def what_a_commit_prunes_is_pruned_for_every_object(place: TrialLocation) 
     await expect_state(second, chunks=set())
 
 
-@clause_with(Needs.PROCESSES)
+@clause
 async def a_paused_owner_keeps_its_thread_and_blocks_no_other(store: Store, process: TrialProcess) -> None:
     """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
     await process.do("open", "t", "run-1")
@@ -212,16 +206,15 @@ NAMES = ("t0", "t1")
 """Threads of one clause, each of a process of its own that is killed once."""
 
 
-async def kill_at_random(place: TrialLocation, act: str) -> dict[str, list[Any]]:
+async def kill_at_random(processes: Processes, chance: Random, act: str) -> dict[str, list[Any]]:
     """What the store acknowledged for each of NAMES, before its process was killed in the middle of more."""
-    processes = await run_together(*(place.start_process() for _ in NAMES))
     for process, thread_id in zip(processes, NAMES, strict=True):
         await process.ask(act, thread_id)
-    return dict(zip(NAMES, await run_together(*(_kill(place, process) for process in processes)), strict=True))
+    return dict(zip(NAMES, await run_together(*(_kill(process, chance) for process in processes)), strict=True))
 
 
-async def _kill(place: TrialLocation, process: TrialProcess) -> list[Any]:
-    acknowledged, delay = 1 + place.chance.randrange(6), place.chance.uniform(0, 0.02)
+async def _kill(process: TrialProcess, chance: Random) -> list[Any]:
+    acknowledged, delay = 1 + chance.randrange(6), chance.uniform(0, 0.02)
     replies = [await process.outcome() for _ in range(acknowledged)]
     await asyncio.sleep(delay)  # a moment left to chance: no signal of the process marks it
     replies += await process.kill()
@@ -231,28 +224,30 @@ async def _kill(place: TrialLocation, process: TrialProcess) -> list[Any]:
     return [reply[1] for reply in replies]
 
 
-@clause_with(Needs.PROCESSES)
-async def acknowledged_commits_are_there_after_a_kill(place: TrialLocation) -> None:
+@clause
+async def acknowledged_commits_are_there_after_a_kill(store: Store, processes: Processes, chance: Random) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
-    for name, acknowledged in (await kill_at_random(place, "keep_committing")).items():
-        owner, last = await own(place.store, name), acknowledged[-1]
+    for name, acknowledged in (await kill_at_random(processes, chance, "keep_committing")).items():
+        owner, last = await own(store, name), acknowledged[-1]
         why = f"commit {last} was acknowledged before the kill, and the thread stands at {owner.number}"
         expect(owner.number in (last, last + 1), why)
         expect_equal("the last event", owner.last_seq, owner.number * 2)
         numbers = range(1, owner.number + 1)
-        expect_equal("the checkpoints", await commit_numbers(place.store, thread_id=name), numbers)
-        held = await chunks(place.store, name, owner.number)
+        expect_equal("the checkpoints", await commit_numbers(store, thread_id=name), numbers)
+        held = await chunks(store, name, owner.number)
         for number in numbers:
             text = f"{name} at {number}"
             expect_equal(f"a chunk of commit {number}", held.get(ref(text, number)), chunk(text)[1])
         await owner.save()
 
 
-@clause_with(Needs.PROCESSES)
-async def acknowledged_posts_and_journal_entries_are_there_after_a_kill(place: TrialLocation) -> None:
+@clause
+async def acknowledged_posts_and_journal_entries_are_there_after_a_kill(
+    store: Store, processes: Processes, chance: Random
+) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
-    for name, acknowledged in (await kill_at_random(place, "keep_posting")).items():
-        within = await read_as_owner(place.store, name)
+    for name, acknowledged in (await kill_at_random(processes, chance, "keep_posting")).items():
+        within = await read_as_owner(store, name)
         posted = [f"item {number}" for kind, number in acknowledged if kind == "post"]
         recorded = [(number, b"%d" % number) for kind, number in acknowledged if kind == "journal"]
         inbox = [item for item, _, _ in within["inbox"]]
@@ -261,54 +256,53 @@ async def acknowledged_posts_and_journal_entries_are_there_after_a_kill(place: T
         expect(len(inbox) <= len(posted) + 1, f"{len(posted)} posts were made, and {len(inbox)} items are there")
 
 
-@clause_with(Needs.PROCESSES)
-async def the_thread_of_a_killed_owner_can_be_opened_at_once(place: TrialLocation) -> None:
+@clause
+async def the_thread_of_a_killed_owner_can_be_opened_at_once(store: Store, processes: Processes) -> None:
     """An owner whose process is dead no longer holds the thread, nor does one whose lease has expired where its
     process cannot be checked."""
-    await save_thread(place.store, "t", due_at=at(1))
-    first, second = await run_together(place.start_process(), place.start_process())
+    await save_thread(store, "t", due_at=at(1))
+    first, second = processes
     await first.do("open", "t", "run-1")
     await first.do("open", "u", "run-1")
     await first.do("save", "u", "u1")
     await second.refuses("ThreadBusy", "open", "t", "run-2")
-    expect_equal("what is due while it has an owner", await place.store.due(at(2)), [])
+    expect_equal("what is due while it has an owner", await store.due(at(2)), [])
     await first.kill()
-    expect_equal("what is due without", await due_ids(place.store, at(2)), ["t"])
-    expect_equal("the owners", [info.run_id for info in await place.store.threads()], [None, None])
+    expect_equal("what is due without", await due_ids(store, at(2)), ["t"])
+    expect_equal("the owners", [info.run_id for info in await store.threads()], [None, None])
     expect_equal("the number that the next finds", await second.do("open", "t", "run-2"), 1)
-    expect_equal("whether the other can be deleted", await place.store.delete_thread("u"), True)
+    expect_equal("whether the other can be deleted", await store.delete_thread("u"), True)
     await second.do("save", "t", "t2")
 
 
-@clause_with(Needs.PROCESSES)
-async def a_kill_while_pruning_breaks_nothing_that_is_left(place: TrialLocation) -> None:
+@clause
+async def a_kill_while_pruning_breaks_nothing_that_is_left(store: Store, processes: Processes, chance: Random) -> None:
     """Each method is one atomic step: it happens completely or not at all"""
-    owners = {name: await save_line(place.store, 20, thread_id=name, events=1) for name in NAMES}
+    owners = {name: await save_line(store, 20, thread_id=name, events=1) for name in NAMES}
     for owner in owners.values():
         await owner.release()
-    for name, pruned in (await kill_at_random(place, "keep_pruning")).items():
-        left = await checkpoint_ids(place.store, thread_id=name)
+    for name, pruned in (await kill_at_random(processes, chance, "keep_pruning")).items():
+        left = await checkpoint_ids(store, thread_id=name)
         expect_equal("what is left of what was pruned", set(left) & set(pruned), set())
         expect(len(left) >= 20 - len(pruned) - 1, f"{len(pruned)} of 20 were pruned, and {len(left)} are left")
-        await check_readable(place.store, name, owners[name].has)
-        expect_equal("the events", len(await place.store.events_after(name, 0)), 20)
-        again = await own(place.store, name)
+        await owners[name].expect_readable()
+        expect_equal("the events", len(await store.events_after(name, 0)), 20)
+        again = await own(store, name)
         expect_equal("the number", again.number, 20)
         await again.save()
 
 
-@clause_with(Needs.PROCESSES)
-async def a_kill_while_copying_leaves_a_whole_copy_or_none(place: TrialLocation) -> None:
+@clause
+async def a_kill_while_copying_leaves_a_whole_copy_or_none(store: Store, processes: Processes, chance: Random) -> None:
     """Each method is one atomic step: it happens completely or not at all"""
     for name in NAMES:
-        await save_thread(place.store, name, 8, brings=["a", "b"], events=1)
-    acknowledged = await kill_at_random(place, "keep_copying")
-    expected, made = await chunks(place.store, NAMES[0]), await thread_ids(place.store)
+        await save_thread(store, name, 8, brings=["a", "b"], events=1)
+    acknowledged = await kill_at_random(processes, chance, "keep_copying")
+    expected, made = await chunks(store, NAMES[0]), await thread_ids(store)
     copies = {f"{name} copy {number}" for name, numbers in acknowledged.items() for number in numbers}
     expect_equal("copies that were acknowledged and are not there", copies - {*made}, set())
     for copy in made:
-        numbers = await commit_numbers(place.store, thread_id=copy)
-        expect_equal(f"the commits of {copy!r}", numbers, range(1, 9))
-        expect_equal(f"the events of {copy!r}", len(await place.store.events_after(copy, 0)), 8)
-        expect_equal(f"the chunks of {copy!r}", await chunks(place.store, copy), expected)
-        await (await own(place.store, copy)).save()
+        expect_equal(f"the commits of {copy!r}", await commit_numbers(store, thread_id=copy), range(1, 9))
+        expect_equal(f"the events of {copy!r}", len(await store.events_after(copy, 0)), 8)
+        expect_equal(f"the chunks of {copy!r}", await chunks(store, copy), expected)
+        await (await own(store, copy)).save()

@@ -11,16 +11,7 @@ from typing import TypeAlias
 
 from perdure.errors import DamagedCheckpoint, DamagedStore, NewerFormat, PerdureError, StorageFailed, ThreadBusy
 from perdure.store import Store
-from perdure.testing.conformance.clause import (
-    Needs,
-    NotApplicable,
-    NotKept,
-    clause,
-    clause_with,
-    expect,
-    expect_equal,
-    expect_raises,
-)
+from perdure.testing.conformance.clause import NotApplicable, NotKept, clause, expect, expect_equal, expect_raises
 from perdure.testing.conformance.location import TrialLocation, files_of
 from perdure.testing.conformance.threads import expect_state, expect_unchanged, own, save_full_thread, save_thread
 
@@ -120,15 +111,15 @@ def choose_file(files: list[Path], place: TrialLocation) -> Path:
     return place.chance.choices(files, [file.stat().st_size for file in files])[0]
 
 
-@clause_with(Needs.FILES)
-async def a_changed_byte_anywhere_gives_no_other_bytes(place: TrialLocation) -> None:
+@clause
+async def a_changed_byte_anywhere_gives_no_other_bytes(disk: TrialLocation) -> None:
     """The checkpoint with this id, whichever thread it belongs to. Raises DamagedCheckpoint."""
-    written = await WrittenThread(place).write()
+    written = await WrittenThread(disk).write()
 
     def flip(folder: Path) -> str:
-        file = choose_file(files_of(folder), place)
+        file = choose_file(files_of(folder), disk)
         data = bytearray(file.read_bytes())
-        index, bit = place.chance.randrange(len(data)), 1 << place.chance.randrange(8)
+        index, bit = disk.chance.randrange(len(data)), 1 << disk.chance.randrange(8)
         data[index] ^= bit
         file.write_bytes(data)
         return f"byte {index} of {file.name} changed from {data[index] ^ bit} to {data[index]}"
@@ -137,15 +128,15 @@ async def a_changed_byte_anywhere_gives_no_other_bytes(place: TrialLocation) -> 
         await written.compare(flip, may_lose=True)
 
 
-@clause_with(Needs.FILES)
-async def a_file_that_was_cut_is_noticed_or_changes_nothing(place: TrialLocation) -> None:
+@clause
+async def a_file_that_was_cut_is_noticed_or_changes_nothing(disk: TrialLocation) -> None:
     """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
-    written = await WrittenThread(place).write()
+    written = await WrittenThread(disk).write()
 
     def cut(folder: Path) -> str:
-        file = choose_file(files_of(folder), place)
+        file = choose_file(files_of(folder), disk)
         size = file.stat().st_size
-        left = place.chance.randrange(1, size)
+        left = disk.chance.randrange(1, size)
         os.truncate(file, left)
         return f"{file.name} cut from {size} to {left} bytes"
 
@@ -153,27 +144,27 @@ async def a_file_that_was_cut_is_noticed_or_changes_nothing(place: TrialLocation
         await written.compare(cut)
 
 
-@clause_with(Needs.FILES)
-async def a_file_that_is_gone_is_noticed_or_changes_nothing(place: TrialLocation) -> None:
+@clause
+async def a_file_that_is_gone_is_noticed_or_changes_nothing(disk: TrialLocation) -> None:
     """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
-    written = await WrittenThread(place).write()
+    written = await WrittenThread(disk).write()
 
     def remove(name: Path, folder: Path) -> str:
         (folder / name).unlink()
         return f"{name} removed"
 
-    names = [file.relative_to(place.folder / "store") for file in place.files]
+    names = [file.relative_to(disk.folder / "store") for file in disk.files]
     for name in names:
         await written.compare(partial(remove, name), may_lose=len(names) == 1)  # without its only file: an empty store
 
 
-@clause_with(Needs.FILES)
-async def a_changed_byte_of_what_was_written_is_noticed(place: TrialLocation) -> None:
+@clause
+async def a_changed_byte_of_what_was_written_is_noticed(disk: TrialLocation) -> None:
     """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
-    written = await WrittenThread(place).write()
+    written = await WrittenThread(disk).write()
     pieces = {data for read in written.read.values() for data in read.values() if len(data) > 5}
     for data in sorted(pieces):
-        await written.compare(partial(change, data, place=place))
+        await written.compare(partial(change, data, place=disk))
 
 
 def change(written: bytes, folder: Path, *, place: TrialLocation) -> str:
@@ -192,24 +183,24 @@ def change(written: bytes, folder: Path, *, place: TrialLocation) -> str:
     return " and ".join(changed) + " changed"
 
 
-@clause_with(Needs.FILES)
-async def a_damaged_thread_is_found_and_leaves_the_others_usable(place: TrialLocation) -> None:
+@clause
+async def a_damaged_thread_is_found_and_leaves_the_others_usable(disk: TrialLocation) -> None:
     """All damage that the store can detect by itself."""
-    written = await WrittenThread(place).write()
-    expect_equal("what is damaged before anything was", await place.store.check(), [])
-    await place.store.close()
+    written = await WrittenThread(disk).write()
+    expect_equal("what is damaged before anything was", await disk.store.check(), [])
+    await disk.store.close()
     for _ in range(3):
         folders: list[Path] = []
 
         def harm(folder: Path, folders: list[Path] = folders) -> str:
             folders.append(folder)
-            return change(MARK.encode(), folder, place=place)
+            return change(MARK.encode(), folder, place=disk)
 
         done, failed = await written.compare(harm)
         expect("the head of 'hit'" in failed, f"with {done}, the head was read as if nothing had happened")
         others = sorted(what for what in failed if "'hit'" not in what)
         expect_equal(f"with {done}, what else could not be read", others, [])
-        store = place.at(folders[0])
+        store = disk.at(folders[0])
         await (await own(store, "left alone", owner="run-2")).save()
         try:
             damages = await store.check()
@@ -226,8 +217,7 @@ async def a_damaged_thread_is_found_and_leaves_the_others_usable(place: TrialLoc
 async def it_has_every_method_of_the_contract(store: Store) -> None:
     """A store keeps threads."""
     methods = [member for member in inspect.getmembers(Store, inspect.isfunction) if not member[0].startswith("_")]
-    missing = [name for name, _ in methods if not callable(getattr(store, name, None))]
-    expect_equal("what it lacks", missing, [])
+    expect_equal("what it lacks", [name for name, _ in methods if not callable(getattr(store, name, None))], [])
     is_async = inspect.iscoroutinefunction
     wrong = [name for name, method in methods if is_async(method) and not is_async(getattr(store, name))]
     expect_equal("what is not async", wrong, [])

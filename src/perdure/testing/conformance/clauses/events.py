@@ -8,16 +8,8 @@ from collections.abc import Awaitable, Callable
 from perdure.errors import CursorExpired
 from perdure.records import LoggedEvents
 from perdure.store import Store, Subscription
-from perdure.testing.conformance.clause import (
-    Needs,
-    clause,
-    clause_with,
-    expect,
-    expect_equal,
-    expect_fields,
-    expect_raises,
-)
-from perdure.testing.conformance.location import TrialLocation, TrialProcess
+from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_raises
+from perdure.testing.conformance.location import TrialProcess
 from perdure.testing.conformance.threads import (
     ThreadOwner,
     at,
@@ -259,16 +251,16 @@ async def publishing_never_waits_and_never_raises(store: Store) -> None:
     store.publish("t", b'"after the last subscription"')
 
 
-@clause_with(Needs.TWO_OBJECTS)
-async def subscribers_notice_changes_through_another_object(place: TrialLocation) -> None:
+@clause
+async def subscribers_notice_changes_through_another_object(store: Store, second: Store) -> None:
     """Receive what is published, and notice commits, posts and releases of the thread, in this process and others."""
-    owner = await own(place.another())
-    async with place.store.subscribe("t") as subscription:
+    owner = await own(second)
+    async with store.subscribe("t") as subscription:
         await notices(subscription, "a commit through another object", owner.save)
         await notices(subscription, "a release through another object", owner.release)
 
 
-@clause_with(Needs.PROCESSES)
+@clause
 async def subscribers_notice_changes_in_another_process(store: Store, process: TrialProcess) -> None:
     """Receive what is published, and notice commits, posts and releases of the thread, in this process and others."""
     await process.do("open", "t", "run-1")

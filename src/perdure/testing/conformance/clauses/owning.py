@@ -6,13 +6,7 @@ from perdure.errors import ThreadBusy, ThreadConflict, UnsupportedId
 from perdure.names import RESERVED_THREAD
 from perdure.records import Lease
 from perdure.store import Store
-from perdure.testing.conformance.clause import (
-    clause,
-    expect,
-    expect_equal,
-    expect_fields,
-    expect_raises,
-)
+from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_raises
 from perdure.testing.conformance.threads import (
     WHOLE,
     ThreadOwner,

@@ -13,7 +13,6 @@ from perdure.testing.conformance.clause import clause, expect_equal, expect_fiel
 from perdure.testing.conformance.threads import (
     ThreadOwner,
     at,
-    check_readable,
     checkpoint_ids,
     chunk,
     chunks,
@@ -47,10 +46,10 @@ def some(chance: Random, left: list[str]) -> list[str]:
     return [name for name in left[:-1] if chance.random() < 0.4]
 
 
-async def exactly_what_is_needed(store: Store, owner: ThreadOwner) -> None:
-    await check_readable(store, "t", owner.has)
-    needed = {name for info in await store.infos(thread_id="t") for name in owner.has[info.number]}
-    left = await chunks(store, "t", owner.number) if owner.number else {}
+async def exactly_what_is_needed(owner: ThreadOwner) -> None:
+    await owner.expect_readable()
+    needed = {name for info in await owner.store.infos(thread_id="t") for name in owner.has[info.number]}
+    left = await chunks(owner.store, "t", owner.number) if owner.number else {}
     expect_equal("the chunks that are left, beside those that a checkpoint has", sorted(left.keys() - needed), [])
 
 
@@ -64,7 +63,7 @@ async def what_another_checkpoint_needs_stays_and_what_none_needs_goes(store: St
     for gone, left in ((2, [1, 2, 3, 4]), (1, [2, 3, 4]), (3, [3, 4])):
         expect_equal(f"how many went with t-{gone}", await store.prune("t", [f"t-{gone}", f"t-{gone}"]), 1)
         await expect_state(store, f"without t-{gone}", chunks={ref(f"c{number}", number) for number in left})
-        await check_readable(store, "t", owner.has)
+        await owner.expect_readable()
     await expect_state(store, checkpoints=["other-1", "t-4", "other-2"], threads=["t", "other"])
     await expect_state(store, "of the other thread", thread_id="other", chunks={ref("c1", 1), ref("c1", 2)})
     expect_equal("one of them by its id", await store.find_checkpoint("t-3"), None)
@@ -89,12 +88,12 @@ async def pruning_any_part_of_a_tree_leaves_exactly_what_is_needed(
     await owner.save(brings=["e"])  # 2 -> 3 and 2 -> 4
     for doomed in (["t-1", "t-2"], ["t-3"]):
         expect_equal(f"how many of {doomed} were pruned", await store.prune("t", doomed), len(doomed))
-        await exactly_what_is_needed(store, owner)
+        await exactly_what_is_needed(owner)
     for _ in range(6):
         await grow(owner, chance, 5)
         doomed = some(chance, await checkpoint_ids(store, thread_id="t"))
         expect_equal("how many were pruned", await store.prune("t", doomed), len(doomed))
-        await exactly_what_is_needed(store, owner)
+        await exactly_what_is_needed(owner)
     for _ in range(6):
         await grow(owner, chance, 4)
         left = {info.checkpoint_id: info.number for info in await store.infos(thread_id="t")}
@@ -102,9 +101,9 @@ async def pruning_any_part_of_a_tree_leaves_exactly_what_is_needed(
         await owner.save(prunes=[left.pop(name) for name in doomed])
         expected = [*left, f"t-{owner.number}"]
         expect_equal("the checkpoints that a commit leaves", await checkpoint_ids(store, thread_id="t"), expected)
-        await check_readable(store, "t", owner.has)
+        await owner.expect_readable()
     await store.prune("t", (await checkpoint_ids(store, thread_id="t"))[:1])  # frees all that was pruned, at once
-    await exactly_what_is_needed(store, owner)
+    await exactly_what_is_needed(owner)
 
 
 @clause
@@ -115,14 +114,14 @@ async def what_a_commit_prunes_is_gone_and_all_else_stays(store: Store) -> None:
     await owner.save(prunes=[1, 2, 77], events=1)
     await expect_state(store, checkpoints=["t-3", "u-1", "u-2", "t-4"], events=[1, 2, 3, 4])
     expect_equal("one of them by its id", await store.find_checkpoint("t-1"), None)
-    await check_readable(store, "t", owner.has)
+    await owner.expect_readable()
     await owner.save(prunes=[4, 6], requests=[make_request("t", "q", 1)], due_at=at(5))
     await expect_state(store, "after one that prunes itself", checkpoints=["t-3", "u-1", "u-2", "t-5"], head="t-5")
     await owner.record(1)
     await store.post("t", "item", "message", b"1")
     await owner.note(prunes=[-1, 0, 1, 2, 3, 4, 5, 6, 9], prunes_events_before=3)
     await expect_state(store, "beside the head", checkpoints=["u-1", "u-2", "t-5"], requests=["q"])
-    await check_readable(store, "t", owner.has)
+    await owner.expect_readable()
     await expect_state(store, journal=[1], inbox=["item"], due=["t"])
 
 
@@ -168,9 +167,6 @@ async def chunks_that_events_refer_to_stay_as_long_as_the_events(store: Store, o
     await expect_state(store, "without the events", chunks={ref("d", 6), ref("a", 7)})
 
 
-# ---------------------------------------------------------------- pins
-
-
 @clause
 async def a_pinned_checkpoint_is_not_pruned(store: Store) -> None:
     """Pinned checkpoints stay"""
@@ -178,10 +174,10 @@ async def a_pinned_checkpoint_is_not_pruned(store: Store) -> None:
     await store.pin("t-2")
     expect_equal("how many went", await store.prune("t", ["t-1", "t-2", "t-3"]), 2)
     await expect_state(store, checkpoints=["t-2", "t-4"])
-    await check_readable(store, "t", owner.has)
+    await owner.expect_readable()
     await owner.save(prunes=[2, 4, 5])
     await expect_state(store, "after a commit that prunes it", checkpoints=["t-2", "t-5"])
-    await check_readable(store, "t", owner.has)
+    await owner.expect_readable()
     await store.pin("t-5")
     expect_equal("how many went of it and a pinned head", await store.prune("t", ["t-2", "t-5"]), 0)
     await owner.save()

@@ -13,7 +13,6 @@ from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     ThreadOwner,
     all_commits,
-    check_readable,
     checkpoint_ids,
     chunk,
     chunks,
@@ -62,7 +61,7 @@ async def a_transferred_thread_is_complete_and_continues(store: Store, target: S
     for name in names[1:]:
         number = owners[name].number
         expect_equal(f"the next commit of {name!r}", (await owners[name].save()).number, number + 1)
-    await check_readable(target, "t", owners["t"].has)
+    await owners["t"].expect_readable()
 
 
 @clause
@@ -81,7 +80,7 @@ async def branches_and_pins_are_transferred_and_can_be_pruned(store: Store, owne
     expect_equal("what can be read there", await read_everything(target), await read_everything(store))
     expect_equal("how many went of a pinned and another", await target.prune("t", ["t-1", "t-4"]), 1)
     await expect_state(target, "then", checkpoints=["t-1", "t-5"], chunks={*owner.has[1], *owner.has[5]})
-    await check_readable(target, "t", owner.has)
+    await owner.expect_readable(target)
 
 
 def expect_higher_fence(owner: ThreadOwner, before: ThreadOwner) -> None:
@@ -169,12 +168,12 @@ async def what_was_pruned_is_not_transferred_and_not_missed(store: Store, owner:
     await expect_state(target, checkpoints=["t-4", "t-6", "t-7", "t-8"])
     expect_equal("the events", await first_seqs(target, None), [4, 5, 6, 7])
     await expect_raises(CursorExpired, target.events_after("t", 2), "reading there after 2, which is pruned")
-    await check_readable(target, "t", owner.has)
+    await owner.expect_readable(target)
     mover = await own(target)
     mover.has = owner.has
     for each in (store, target):
         await each.prune("t", ["t-4", "t-7"])
-        await check_readable(each, "t", owner.has)
+        await owner.expect_readable(each)
         expect_equal("the damage after a prune", await each.check(), [])
     expect_equal("the chunks in both", sorted(await chunks(target, "t")), sorted(await chunks(store, "t")))
     await mover.save(prunes=[6, 8])

@@ -61,8 +61,7 @@ async def any_text_is_an_id_and_no_two_are_taken_for_one(store: Store) -> None:
         checkpoint = await store.find_checkpoint(f"c {name}")
         info = checkpoint and checkpoint.info
         expect_fields(f"the checkpoint of {name!r}", info, thread_id=name, run_id=f"run {name}")
-        of_workflow = await checkpoint_ids(store, workflow_name=f"w {name}")
-        expect_equal(f"what is of workflow {name!r}", of_workflow, [f"c {name}"])
+        expect_equal(f"those of {name!r}", await checkpoint_ids(store, workflow_name=f"w {name}"), [f"c {name}"])
         await expect_owner_finds(store, name, inbox=[(name, name, b"1")])
         request = expect_one(f"the requests of {name!r}", await store.pending_requests(thread_id=name))
         expect_fields(f"the request of {name!r}", request, request_id=name, assignee=name)
