@@ -111,6 +111,10 @@ def _contains(value: Any, other: Any) -> bool:
     return any(_equal(item, other) for item in value)
 
 
+def _several(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
 def _matches(condition: Condition, outputs: Mapping[str, Any]) -> bool:
     value = field_in(outputs, condition.field or "")
     flags = re.IGNORECASE if condition.ignore_case else 0
@@ -133,8 +137,8 @@ _TESTS: dict[str, Test] = {
     "matches_regex": _matches,
     "is_empty": _not("is_not_empty"),
     "is_not_empty": _of_value(_has_content),
-    "contains_any": _of_value(lambda value, other: any(_contains(value, item) for item in other)),
-    "contains_all": _of_value(lambda value, other: all(_contains(value, item) for item in other)),
+    "contains_any": _of_value(lambda value, other: any(_contains(value, item) for item in _several(other))),
+    "contains_all": _of_value(lambda value, other: all(_contains(value, item) for item in _several(other))),
     "and": lambda condition, outputs: all(inner.holds(outputs) for inner in condition.conditions),
     "or": lambda condition, outputs: any(inner.holds(outputs) for inner in condition.conditions),
     "not": lambda condition, outputs: not condition.conditions[0].holds(outputs),
