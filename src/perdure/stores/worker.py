@@ -18,6 +18,7 @@ from weakref import WeakSet, finalize
 import msgspec
 
 from perdure.log import get_logger
+from perdure.platform import reset_in_children
 
 logger = get_logger("stores")
 T = TypeVar("T")
@@ -196,12 +197,4 @@ def _wake(loop: asyncio.AbstractEventLoop, jobs: list[Job[Any]]) -> None:
 
 
 _WORKERS: WeakSet[WorkerThread] = WeakSet()
-
-
-def _reset_after_fork() -> None:
-    for worker in list(_WORKERS):
-        worker.reset()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)
+reset_in_children(_WORKERS)
