@@ -134,9 +134,9 @@ class Chunks(Mapping[str, bytes]):
         return len(self._stored)
 
 
-_decoder = msgspec.json.Decoder(Body)
+unpack_body = msgspec.json.Decoder(Body).decode
+"""Raises msgspec.DecodeError, or ValidationError, which is one."""
 _chunks_decoder = msgspec.json.Decoder(_Chunks)
-_encode = msgspec.json.encode
 
 
 def count_bytes(commit: Commit) -> int:
@@ -159,12 +159,7 @@ def to_body(commit: Commit) -> Body:
 
 
 def pack_body(commit: Commit) -> bytes:
-    return _encode(to_body(commit))
-
-
-def unpack_body(data: bytes) -> Body:
-    """Raises msgspec.DecodeError, or ValidationError, which is one."""
-    return _decoder.decode(data)
+    return msgspec.json.encode(to_body(commit))
 
 
 def unpack_chunks(data: bytes) -> Chunks:
@@ -172,22 +167,15 @@ def unpack_chunks(data: bytes) -> Chunks:
     return Chunks(_chunks_decoder.decode(data).chunks, bytes)  # a lookup copies the chunk out of the body
 
 
-def repack_body(body: Body) -> bytes:
-    return _encode(body)
-
-
-def logged_events(body: Body, first_seq: int, count: int) -> LoggedEvents | None:
-    if body.events is NOTHING:
-        return None
-    return LoggedEvents(first_seq, count, bytes(body.events), body.refers, body.own)
-
-
 def with_body(commit: Commit, body: Body) -> Commit:
     """The commit with these payloads."""
+    events = None if body.events is NOTHING else commit.events
+    if events is not None:
+        events = LoggedEvents(events.first_seq, events.count, bytes(body.events), body.refers, body.own)
     return msgspec.structs.replace(
         commit,
         root=None if body.root is NOTHING else bytes(body.root),
-        events=None if commit.events is None else logged_events(body, commit.events.first_seq, commit.events.count),
+        events=events,
         chunks={digest: bytes(chunk) for digest, chunk in body.chunks.items()},
         dropped=body.dropped,
         carried=body.carried,
@@ -208,7 +196,7 @@ def item_seal(thread_id: str, item_id: str, kind: str, body: bytes) -> bytes:
     return seal(f"{thread_id}\0{item_id}\0{kind}", 0, body)
 
 
-def unseal_entry(thread_id: str, number: int, delivery_id: int, body: object, sealed: object) -> JournalEntry:
+def unseal_entry(thread_id: str, delivery_id: int, body: object, sealed: object, number: int = 0) -> JournalEntry:
     """Raises DamagedCheckpoint if the entry was changed."""
     if not isinstance(body, bytes) or seal(thread_id, delivery_id, body) != sealed:
         raise DamagedCheckpoint("of its head", f"the journal of delivery {delivery_id} was changed", thread_id)
@@ -220,6 +208,13 @@ def unseal_item(thread_id: str, item_id: str, kind: str, body: object, sealed: o
     if not isinstance(body, bytes) or item_seal(thread_id, item_id, kind, body) != sealed:
         raise changed_item(thread_id, item_id)
     return InboxItem(item_id, kind, body)
+
+
+_SEALED: dict[str, tuple[Callable[..., object], Callable[..., bytes]]] = {
+    "journal": (unseal_entry, seal),
+    "inbox": (unseal_item, item_seal),
+}
+"""How the rows of these tables are proved, and sealed."""
 
 
 def changed_item(thread_id: str, item_id: str) -> DamagedCheckpoint:
@@ -277,27 +272,17 @@ class Changes:
         )
         return body if self.count == before else changed
 
-    def sealed_entry(self, thread_id: str, delivery_id: int, body: bytes, sealed: object) -> tuple[bytes, bytes] | None:
-        """The new body and seal of a journal entry; None if it stays."""
+    def reseal(self, table: str, thread_id: str, *row: Any) -> tuple[bytes, bytes] | None:
+        """The new body and seal of a row of the journal or the inbox, which ends with both; None if it stays."""
+        unseal, make_seal = _SEALED[table]
+        *place, body, _ = row
         try:
-            entry = unseal_entry(thread_id, 0, delivery_id, body, sealed)
+            unseal(thread_id, *row)
         except DamagedCheckpoint as error:
             self.damage.append(error)
             return None
-        after = self.entry(entry).body
-        return None if after == body else (after, seal(thread_id, delivery_id, after))
-
-    def sealed_item(
-        self, thread_id: str, item_id: str, kind: str, body: bytes, sealed: object
-    ) -> tuple[bytes, bytes] | None:
-        """The new body and seal of an inbox item; None if it stays."""
-        try:
-            item = unseal_item(thread_id, item_id, kind, body, sealed)
-        except DamagedCheckpoint as error:
-            self.damage.append(error)
-            return None
-        after = self.item(item).body
-        return None if after == body else (after, item_seal(thread_id, item_id, kind, after))
+        after = self.change(table, str(place[0]), body)
+        return None if after == body else (after, make_seal(thread_id, *place, after))
 
     def commit(self, commit: Commit) -> Commit:
         """The same for a commit that is not packed."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 
 import msgspec
@@ -121,6 +121,9 @@ class FileStore(IndexedStore):
 
         _, thread_id, _ = await self._access.read_lists(lambda db: find_position(db, checkpoint_id))
         await self._access.with_file(thread_id, work)
+
+    pin = partialmethod(_set_pin, is_pinned=True)
+    unpin = partialmethod(_set_pin, is_pinned=False)
 
     async def _prune(self, thread_id: str, checkpoint_ids: set[str], events_before: int) -> int:
         def work(file: LockedFile) -> int:

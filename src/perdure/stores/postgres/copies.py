@@ -303,16 +303,11 @@ async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rew
 async def _rewrite_uncommitted(db: Database, thread_id: str, change: Rewrite) -> Changes:
     """The journal and the inbox, each row in its own statement: locks on several rows could deadlock with a commit."""
     key, changes = thread_key(thread_id), Changes(change)
-    entries = "SELECT mark, delivery_id, body, seal FROM {s}.journal WHERE thread = $1"
-    for mark, *entry in await db.rows(entries, key):
-        resealed = changes.sealed_entry(thread_id, *entry)
-        if resealed is not None:
-            update = "UPDATE {s}.journal SET body = $3, seal = $4 WHERE thread = $1 AND mark = $2"
-            await db.rows(update, key, mark, *resealed)
-    items = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
-    for item in await db.rows(items, key):
-        resealed = changes.sealed_item(thread_id, *item)
-        if resealed is not None:
-            update = "UPDATE {s}.inbox SET body = $3, seal = $4 WHERE thread = $1 AND item_id = $2 AND body IS NOT NULL"
-            await db.rows(update, key, item["item_id"], *resealed)
+    for table, mark, columns in (("journal", "mark", "delivery_id"), ("inbox", "item_id", "item_id, kind")):
+        source = f"{{s}}.{table} WHERE thread = $1 AND body IS NOT NULL"
+        for place, *sealed in await db.rows(f"SELECT {mark}, {columns}, body, seal FROM {source}", key):
+            resealed = changes.reseal(table, thread_id, *sealed)
+            if resealed is not None:
+                update = f"UPDATE {{s}}.{table} SET body = $3, seal = $4 WHERE thread = $1 AND body IS NOT NULL"
+                await db.rows(f"{update} AND {mark} = $2", key, place, *resealed)
     return changes

@@ -231,7 +231,7 @@ async def _check_thread(db: Database, thread_id: str) -> list[Damage]:
         if sealed != packing.consumed_seal(thread_id, item_id):
             report(packing.changed_item(thread_id, item_id).reason)
     for entry in await db.rows("SELECT delivery_id, body, seal FROM {s}.journal WHERE thread = $1", key):
-        damage += attempt(packing.unseal_entry, thread_id, 0, *entry)
+        damage += attempt(packing.unseal_entry, thread_id, *entry)
     inbox = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
     for item in await db.rows(inbox, key):
         damage += attempt(packing.unseal_item, thread_id, *item)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadBusy, ThreadExists
 from perdure.records import CheckpointInfo, Commit, ThreadHeader
 from perdure.store import Rewrite
@@ -15,7 +17,6 @@ from perdure.stores.packing import (
     from_time,
     from_timestamp,
     pack_body,
-    repack_body,
     seal,
     to_id,
     to_time,
@@ -163,7 +164,7 @@ def delete_thread(db: SqliteDatabase, thread_id: str, if_unmoved_since: int | No
 # ---------------------------------------------------------------- pinned and pruned
 
 
-def pin_checkpoint(db: SqliteDatabase, checkpoint_id: str, *, is_pinned: bool) -> None:
+def set_pin(db: SqliteDatabase, checkpoint_id: str, *, is_pinned: bool) -> None:
     """Raises CheckpointNotFound."""
     thread, _, number = find_position(db, checkpoint_id)
     threads.set_pin(db, thread, number, is_pinned=is_pinned)
@@ -254,7 +255,7 @@ def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite
         size += len(payload.body)
         body = changes.body(number, before)
         if body is not before:
-            data = repack_body(body)
+            data = msgspec.json.encode(body)
             # The columns stay as they are, and so does their sum, which stands behind the seal.
             sealed = seal(thread_id, number, data) + (payload.seal or b"")[SEAL_BYTES:]
             query = "UPDATE commits SET seal = ?, body = ? WHERE thread = ? AND number = ?"
@@ -267,14 +268,10 @@ def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite
 def rewrite_pending(db: SqliteDatabase, thread_id: str, change: Rewrite) -> Changes:
     """Rewrite the journal and the inbox."""
     changes, thread = Changes(change), threads.find_thread(db, thread_id)
-    entries = "SELECT entry, delivery_id, body, seal FROM journal WHERE thread = ?"
-    for row, *entry in db.execute(entries, (thread,)).fetchall():
-        resealed = changes.sealed_entry(thread_id, *entry)
-        if resealed is not None:
-            db.execute("UPDATE journal SET body = ?, seal = ? WHERE entry = ?", (*resealed, row))
-    items = "SELECT item, item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL"
-    for row, *item in db.execute(items, (thread,)).fetchall():
-        resealed = changes.sealed_item(thread_id, *item)
-        if resealed is not None:
-            db.execute("UPDATE inbox SET body = ?, seal = ? WHERE item = ?", (*resealed, row))
+    for table, key, columns in (("journal", "entry", "delivery_id"), ("inbox", "item", "item_id, kind")):
+        query = f"SELECT {key}, {columns}, body, seal FROM {table} WHERE thread = ? AND body IS NOT NULL"
+        for row, *sealed in db.execute(query, (thread,)).fetchall():
+            resealed = changes.reseal(table, thread_id, *sealed)
+            if resealed is not None:
+                db.execute(f"UPDATE {table} SET body = ?, seal = ? WHERE {key} = ?", (*resealed, row))
     return changes

@@ -9,16 +9,7 @@ from typing import Any
 
 from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadNotFound
 from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo
-from perdure.stores.packing import (
-    RUN,
-    first_after,
-    from_id,
-    from_time,
-    is_writable,
-    to_id,
-    to_time,
-    to_timestamp,
-)
+from perdure.stores.packing import RUN, first_after, from_id, from_time, is_writable, to_id, to_time, to_timestamp
 from perdure.stores.sqlite.commits import BLOCK, newest_checkpoint
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import is_process_dead
@@ -150,10 +141,8 @@ def list_requests(
     )
     requests = []
     for thread_id, request_id, executor_id, asked_at, deadline, assignee, name in rows:
-        until = None if deadline is None else to_time(deadline)
-        requests.append(
-            PendingRequest(thread_id, request_id, executor_id, to_time(asked_at), until, assignee, name or "")
-        )
+        times = to_time(asked_at), None if deadline is None else to_time(deadline)
+        requests.append(PendingRequest(thread_id, request_id, executor_id, *times, assignee, name or ""))
     return requests
 
 
@@ -238,9 +227,8 @@ def to_infos(db: SqliteDatabase, rows: list[Any]) -> list[CheckpointInfo]:
 def _nearest_id(db: SqliteDatabase, thread: int, number: int | None) -> Any:
     """The id of that checkpoint, or of its nearest ancestor that is left."""
     while number is not None:
-        row = db.execute(
-            "SELECT checkpoint_id, parent FROM commits WHERE thread = ? AND number = ?", (thread, number)
-        ).fetchone()
+        query = "SELECT checkpoint_id, parent FROM commits WHERE thread = ? AND number = ?"
+        row = db.execute(query, (thread, number)).fetchone()
         if row is None or row[0] is not None:
             return row and row[0]
         number = row[1]
@@ -278,11 +266,10 @@ def read_head(db: SqliteDatabase, thread_id: str) -> CheckpointInfo | None:
 
 def find_position(db: SqliteDatabase, checkpoint_id: str) -> tuple[int, str, int]:
     """Row and id of the checkpoint's thread, and its number. Raises CheckpointNotFound."""
-    row = db.execute(
-        "SELECT c.thread, t.thread_id, c.number FROM commits c JOIN threads t USING (thread) WHERE c.checkpoint_id = ?",
-        (from_id(checkpoint_id),),
-    ).fetchone()
+    query = (
+        "SELECT c.thread, t.thread_id, c.number FROM commits c JOIN threads t USING (thread) WHERE checkpoint_id = ?"
+    )
+    row: tuple[int, str, int] | None = db.execute(query, (from_id(checkpoint_id),)).fetchone()
     if row is None:
         raise CheckpointNotFound(checkpoint_id)
-    thread, thread_id, number = row
-    return thread, thread_id, number
+    return row

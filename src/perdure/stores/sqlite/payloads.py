@@ -127,10 +127,8 @@ def unpack(thread_id: str, checkpoint_id: str | None, number: int, payload: Payl
     if payload is None:
         raise DamagedCheckpoint(name, f"commit {number} is not where it should be", thread_id)
     body = payload.body
-    is_sealed = payload.seal is None or (
-        type(body) is bytes and seal(thread_id, number, body) == payload.seal[:SEAL_BYTES]
-    )
-    if not body or type(body) is not bytes or not is_sealed:
+    is_whole = type(body) is bytes and bool(body)
+    if not is_whole or (payload.seal is not None and seal(thread_id, number, body) != payload.seal[:SEAL_BYTES]):
         raise DamagedCheckpoint(name, f"commit {number} was changed or damaged in its store", thread_id)
     try:
         return unpack_body(body)

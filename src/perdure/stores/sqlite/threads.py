@@ -39,6 +39,9 @@ class ThreadRow(NamedTuple):
     last_seq: int
 
 
+_SELECT_ROW = f"SELECT {', '.join(ThreadRow._fields)}, owner, process FROM threads"
+
+
 def find_thread(db: SqliteDatabase, thread_id: str) -> int | None:
     row = db.execute("SELECT thread FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     return None if row is None else int(row[0])
@@ -53,15 +56,12 @@ def ensure_thread(db: SqliteDatabase, thread_id: str) -> int:
 
 
 def read_thread(db: SqliteDatabase, thread: int) -> ThreadRow:
-    row = db.execute(
-        "SELECT thread, fence, number, head, status, last_seq FROM threads WHERE thread = ?", (thread,)
-    ).fetchone()
-    return ThreadRow(*row)
+    return ThreadRow(*db.execute(f"{_SELECT_ROW} WHERE thread = ?", (thread,)).fetchone()[:-2])
 
 
 def claim_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: bool) -> ThreadRow:
     """Make `owner` the owner, under the next fence. Raises ThreadBusy while another one is alive."""
-    query = f"SELECT {', '.join(ThreadRow._fields)}, owner, process FROM threads WHERE thread_id = ?"
+    query = f"{_SELECT_ROW} WHERE thread_id = ?"
     row = db.execute(query, (thread_id,)).fetchone()
     if row is None:
         db.execute("INSERT INTO threads (thread_id) VALUES (?)", (thread_id,))
@@ -71,21 +71,17 @@ def claim_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: bo
     if holder is not None and not takeover and not is_process_dead(db, process):
         raise ThreadBusy(thread_id, holder, is_here=process == own)
     fence = thread.fence + 1
-    db.execute(
-        "UPDATE threads SET fence = ?, owner = ?, process = ? WHERE thread = ?", (fence, owner, own, thread.thread)
-    )
+    query = "UPDATE threads SET fence = ?, owner = ?, process = ? WHERE thread = ?"
+    db.execute(query, (fence, owner, own, thread.thread))
     return thread._replace(fence=fence)
 
 
 def prove_lease(db: SqliteDatabase, lease: Lease) -> ThreadRow:
     """The thread's row. Raises ThreadConflict if another owner took the thread over."""
-    row = db.execute(
-        "SELECT thread, fence, number, head, status, last_seq, owner FROM threads WHERE thread_id = ?",
-        (lease.thread_id,),
-    ).fetchone()
-    if row is None or row[1] != lease.fence or row[6] != lease.owner:
+    row = db.execute(f"{_SELECT_ROW} WHERE thread_id = ?", (lease.thread_id,)).fetchone()
+    if row is None or row[1] != lease.fence or row[-2] != lease.owner:
         raise fence_conflict(lease, None if row is None else row[1])
-    return ThreadRow(*row[:6])
+    return ThreadRow(*row[:-2])
 
 
 def release_lease(db: SqliteDatabase, lease: Lease) -> None:
@@ -163,7 +159,7 @@ def append_journal(db: SqliteDatabase, thread: int, thread_id: str, delivery_id:
 def read_journal(db: SqliteDatabase, thread: int, thread_id: str, number: int) -> list[JournalEntry]:
     """Entries of the deliveries after commit `number`. Raises DamagedCheckpoint."""
     rows = db.execute("SELECT delivery_id, body, seal FROM journal WHERE thread = ? ORDER BY entry", (thread,))
-    return [unseal_entry(thread_id, number, *row) for row in rows]
+    return [unseal_entry(thread_id, *row, number=number) for row in rows]
 
 
 def post_item(db: SqliteDatabase, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
