@@ -235,8 +235,7 @@ class MemoryStore(NotifyingStore):
         entry = self._checkpoints.find(checkpoint_id)
         if entry is None:
             raise CheckpointNotFound(checkpoint_id)
-        thread, info = entry
-        thread.set_pin(info.number, is_pinned=is_pinned)
+        entry[0].set_pin(entry[1].number, is_pinned=is_pinned)
 
     pin = partialmethod(_set_pin, is_pinned=True)
     unpin = partialmethod(_set_pin, is_pinned=False)

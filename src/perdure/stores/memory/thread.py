@@ -111,8 +111,7 @@ class MemoryThread:
         return stored
 
     def has_checkpoint(self, number: int) -> bool:
-        commit = self.commits.get(number)
-        return commit is not None and commit.info is not None
+        return number in self.commits and self.commits[number].info is not None
 
     def info(self, number: int) -> CheckpointInfo | None:
         """The info of a checkpoint, with the previous one that still exists."""
@@ -154,16 +153,8 @@ class MemoryThread:
 
     def thread_info(self) -> ThreadInfo:
         info = None if self.head is None else self.commits[self.head].info
-        return ThreadInfo(
-            self.thread_id,
-            self.workflow_name,
-            self.number,
-            self.status,
-            self.updated_at,
-            None if info is None else info.checkpoint_id,
-            self.due_at,
-            self.owner,
-        )
+        position = (self.thread_id, self.workflow_name, self.number, self.status, self.updated_at)
+        return ThreadInfo(*position, None if info is None else info.checkpoint_id, self.due_at, self.owner)
 
     def pending_requests(self) -> list[PendingRequest]:
         """In the order in which they were asked."""
@@ -271,10 +262,14 @@ class MemoryThread:
         return sum(map(count_bytes, self.commits.values())) + sum(map(len, bodies))
 
 
+def _orders_of(info: CheckpointInfo) -> tuple[tuple[str | None, str | None], ...]:
+    return (None, None), (info.workflow_name, None), (None, info.thread_id)
+
+
 class CheckpointIndex:
     """All checkpoints by id, and in the order of their commits: of all threads, of one, and of one workflow.
 
-    Each checkpoint has a position, and each order is a list of positions. Removed checkpoints leave the lists later.
+    Each checkpoint has a position, and each order is a list of positions.
     """
 
     def __init__(self, threads: Mapping[str, MemoryThread]) -> None:
@@ -282,36 +277,32 @@ class CheckpointIndex:
         self._positions: dict[str, int] = {}
         self._at: dict[int, CheckpointInfo] = {}
         """As added: it names the thread and the commit at each position."""
-        self._order: list[int] = []
-        self._of_workflow: defaultdict[str, list[int]] = defaultdict(list)
-        self._of_thread: defaultdict[str, list[int]] = defaultdict(list)
+        self._orders: defaultdict[tuple[str | None, str | None], list[int]] = defaultdict(list)
+        """By workflow and thread: of one of them, or of neither."""
 
     def add(self, info: CheckpointInfo, position: int) -> None:
         self._positions[info.checkpoint_id] = position
         self._at[position] = info
-        self._order.append(position)
-        self._of_workflow[info.workflow_name].append(position)
-        self._of_thread[info.thread_id].append(position)
+        for key in _orders_of(info):
+            self._orders[key].append(position)
 
     def find(self, checkpoint_id: str) -> tuple[MemoryThread, CheckpointInfo] | None:
         position = self._positions.get(checkpoint_id)
         return None if position is None else self._read(position)
 
     def _read(self, position: int) -> tuple[MemoryThread, CheckpointInfo] | None:
-        added = self._at.get(position)
-        thread = None if added is None else self._threads[added.thread_id]
-        info = None if added is None or thread is None else thread.info(added.number)
-        return None if thread is None or info is None else (thread, info)
+        added = self._at[position]
+        thread = self._threads[added.thread_id]
+        info = thread.info(added.number)
+        return None if info is None else (thread, info)
 
     def remove(self, checkpoint_id: str) -> None:
-        del self._at[self._positions.pop(checkpoint_id)]
-        if len(self._order) > 2 * len(self._at) + 8:
-            self._order = [*self._at]
-            for orders in (self._of_workflow, self._of_thread):
-                for key, positions in [*orders.items()]:
-                    positions[:] = [position for position in positions if position in self._at]
-                    if not positions:
-                        del orders[key]
+        position = self._positions.pop(checkpoint_id)
+        for key in _orders_of(self._at.pop(position)):
+            order = self._orders[key]
+            del order[bisect_left(order, position)]
+            if not order:
+                del self._orders[key]
 
     def newest_first(
         self, workflow_name: str | None, thread_id: str | None, before: str | None
@@ -319,10 +310,7 @@ class CheckpointIndex:
         """Raises CheckpointNotFound if no checkpoint has the id `before`."""
         if before is not None and before not in self._positions:
             raise CheckpointNotFound(before)
-        if thread_id is not None:
-            positions = self._of_thread.get(thread_id, [])
-        else:
-            positions = self._order if workflow_name is None else self._of_workflow.get(workflow_name, [])
+        positions = self._orders.get((workflow_name, None) if thread_id is None else (None, thread_id), [])
         end = len(positions) if before is None else bisect_left(positions, self._positions[before])
         for index in range(end - 1, -1, -1):
             entry = self._read(positions[index])
