@@ -59,13 +59,17 @@ class Parts(NamedTuple):
         return "fetchrow" if self.may_collect else "execute"
 
 
-_OWN_PARAMETERS = ("$1", "$2", "$3", "$4", "$5")
-"""Thread, owner, fence, last seq, timestamp; the values of the row follow."""
-_FENCE, _LAST_SEQ, _TIMESTAMP = _OWN_PARAMETERS[2:]
-_FIRST_FREE = len(_OWN_PARAMETERS) + len(TYPES) + 1
+_FENCE, _LAST_SEQ, _TIMESTAMP, _FIRST_OF_ROW = "$3", "$4", "$5", 6
+"""The parameters after thread and owner; the values of the row follow."""
+_FIRST_FREE = _FIRST_OF_ROW + len(TYPES)
 _NUMBER, _PARENT, _FIRST_SEQ, _WORKFLOW, _STATUS = "$6", "$7", "$8", "$14", "$18"
-_REQUEST_TYPES = ("text", "timestamptz", "timestamptz", "text")
-"""Executor, time, deadline and assignee of a request."""
+_REQUEST_COLUMNS = {
+    "request_id": "text",
+    "executor_id": "text",
+    "asked_at": "timestamptz",
+    "deadline": "timestamptz",
+    "assignee": "text",
+}
 
 
 @lru_cache(maxsize=256)
@@ -92,11 +96,11 @@ def commit_statement(parts: Parts) -> str:
             " WHERE i.thread = $1 AND i.item_id = g.item_id)"
         )
     if parts.has_requests:
-        ids, rest = f"${next(free)}::text[]", [f"${next(free)}::{kind}[]" for kind in _REQUEST_TYPES]
+        columns = [f"${next(free)}::{kind}[]" for kind in _REQUEST_COLUMNS.values()]
         more += (
-            f", withdrawn AS (DELETE FROM {{s}}.requests WHERE thread = $1 AND request_id <> ALL ({ids})"
+            f", withdrawn AS (DELETE FROM {{s}}.requests WHERE thread = $1 AND request_id <> ALL ({columns[0]})"
             " AND EXISTS (SELECT 1 FROM moved)), asked AS (INSERT INTO {s}.requests SELECT $1, r.* FROM"
-            f" unnest({', '.join([ids, *rest])}) r, moved ON CONFLICT DO NOTHING)"
+            f" unnest({', '.join(columns)}) r, moved ON CONFLICT DO NOTHING)"
         )
     if parts.prunes:
         changes.append(
@@ -113,20 +117,13 @@ def commit_statement(parts: Parts) -> str:
             f" AND c.number >= {before} AND c.first_seq IS NOT NULL ORDER BY c.number LIMIT 1),"
             f" CASE WHEN {before} <= {_NUMBER} THEN {_FIRST_SEQ}::bigint END, GREATEST(t.last_seq, {_LAST_SEQ}) + 1))"
         )
-    values = ", ".join(f"${number}::{kind}" for number, kind in enumerate(TYPES, len(_OWN_PARAMETERS) + 1))
+    values = ", ".join(f"${number}::{kind}" for number, kind in enumerate(TYPES, _FIRST_OF_ROW))
+    move = f"UPDATE {{s}}.threads t SET {', '.join(changes)} WHERE {' AND '.join(proofs)} RETURNING moved"
+    insert = f"INSERT INTO {{s}}.commits (thread, seq, {COLUMNS}) SELECT $1, moved, {values} FROM moved"
     if not parts.may_collect:
-        return (
-            f"WITH moved AS (UPDATE {{s}}.threads t SET {', '.join(changes)} WHERE {' AND '.join(proofs)}"
-            f" RETURNING moved){more} INSERT INTO {{s}}.commits (thread, seq, {COLUMNS})"
-            f" SELECT $1, moved, {values} FROM moved"
-        )
-    return (
-        f"WITH moved AS (UPDATE {{s}}.threads t SET {', '.join(changes)} WHERE {' AND '.join(proofs)}"
-        " RETURNING moved, cardinality(pruned) >= collect_at"
-        " OR events_dropped_before - events_freed_before >= 16 AS has_garbage),"
-        f" stored AS (INSERT INTO {{s}}.commits (thread, seq, {COLUMNS}) SELECT $1, moved, {values} FROM moved)"
-        f"{more} SELECT has_garbage FROM moved"
-    )
+        return f"WITH moved AS ({move}){more} {insert}"
+    move += ", cardinality(pruned) >= collect_at OR events_dropped_before - events_freed_before >= 16 AS has_garbage"
+    return f"WITH moved AS ({move}), stored AS ({insert}){more} SELECT has_garbage FROM moved"
 
 
 def _parameters(commit: Commit, parts: Parts) -> list[Any]:
@@ -142,10 +139,7 @@ def _parameters(commit: Commit, parts: Parts) -> list[Any]:
     if parts.consumes:
         values += [list(commit.consumed), [consumed_seal(lease.thread_id, item_id) for item_id in commit.consumed]]
     if parts.has_requests:
-        requests = commit.requests or ()
-        values += [[request.request_id for request in requests], [request.executor_id for request in requests]]
-        values += [[request.asked_at for request in requests], [request.deadline for request in requests]]
-        values.append([request.assignee for request in requests])
+        values += ([getattr(request, name) for request in commit.requests or ()] for name in _REQUEST_COLUMNS)
     if parts.prunes:
         values.append(list(commit.prunes))
     if parts.drops_events:
@@ -244,11 +238,10 @@ class CommitWriter:
     def _group(self) -> Batcher[Commit, bool]:
         """The commits of this event loop that wait while others are under way."""
         loop = asyncio.get_running_loop()
-        group = self._groups.get(loop)
-        if group is None:
+        if loop not in self._groups:
             write = partial(_write_group, self._db)
-            group = self._groups[loop] = Batcher(write, max_items=MAX_WAITING, max_seconds=MAX_WAIT_SECONDS)
-        return group
+            self._groups[loop] = Batcher(write, max_items=MAX_WAITING, max_seconds=MAX_WAIT_SECONDS)
+        return self._groups[loop]
 
 
 async def _write_group(db: Database, commits: Sequence[Commit]) -> list[bool]:

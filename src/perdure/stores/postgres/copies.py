@@ -242,19 +242,11 @@ async def load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
 async def rewrite(store: HasDatabase, thread_id: str, change: Rewrite) -> int:
     db, key, count, after = store.db, thread_key(thread_id), 0, 0
     damage: list[DamagedCheckpoint] = []
-    while numbers := [
-        row["number"]
-        for row in await db.rows(
-            "SELECT number FROM {s}.commits WHERE thread = $1 AND number > $2 ORDER BY number LIMIT $3",
-            key,
-            after,
-            BATCH_SIZE,
-        )
-    ]:
-        after = numbers[-1]
-        for number in numbers:
+    query = "SELECT number FROM {s}.commits WHERE thread = $1 AND number > $2 ORDER BY number LIMIT $3"
+    while rows := await db.rows(query, key, after, BATCH_SIZE):
+        for (after,) in rows:
             try:
-                count += await _rewrite_commit(db, thread_id, number, change)
+                count += await _rewrite_commit(db, thread_id, after, change)
             except DamagedCheckpoint as error:
                 damage.append(error)
     uncommitted = await _rewrite_uncommitted(db, thread_id, change)

@@ -181,7 +181,6 @@ class Leases:
         root, info, damage = None, None, None
         journal: list[JournalEntry] = []
         inbox: list[InboxItem] = []
-        number = row["number"] or 0
         newest = {"thread": thread_key(thread_id), "number": row["newest"], "status": row["checkpoint_status"]}
         head = {**row, **newest}
         try:
@@ -195,7 +194,7 @@ class Leases:
             root, damage = None, error.reason
         return OpenedThread(
             lease=lease,
-            number=number,
+            number=row["number"] or 0,
             info=info,
             root=root,
             last_seq=row["last_seq"] or 0,

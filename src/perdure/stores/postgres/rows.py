@@ -12,7 +12,7 @@ from zlib import crc32
 from perdure.errors import DamagedCheckpoint, UnsupportedId
 from perdure.records import CheckpointInfo, Commit, InboxItem, JournalEntry, Lease, LoggedEvents
 from perdure.stores.garbage import without_events
-from perdure.stores.packing import RUN, from_timestamp, seal, to_time, unseal_entry, unseal_item
+from perdure.stores.packing import RUN, from_timestamp, is_writable, seal, to_time, unseal_entry, unseal_item
 
 MAX_ID_BYTES = 2000
 """Of an id that is in an index. A thread id may have any length: its key is a hash."""
@@ -29,13 +29,7 @@ def thread_key(thread_id: str) -> UUID:
 
 def is_text(value: str) -> bool:
     """Whether PostgreSQL can store it. If not, no row has this id."""
-    if "\0" in value:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return "\0" not in value and is_writable(value)
 
 
 def check_id(name: str, value: str | None, max_bytes: int | None = MAX_ID_BYTES) -> None:
