@@ -24,7 +24,11 @@ SURROGATES = range(0xD800, 0xE000)
 
 def is_writable(text: str) -> bool:
     """Whether the text can be stored. No stored text begins with one that cannot."""
-    return not any(ord(character) in SURROGATES for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def first_after(prefix: str) -> str | None:
@@ -196,7 +200,7 @@ def item_seal(thread_id: str, item_id: str, kind: str, body: bytes) -> bytes:
     return seal(f"{thread_id}\0{item_id}\0{kind}", 0, body)
 
 
-def unseal_entry(thread_id: str, delivery_id: int, body: object, sealed: object, number: int = 0) -> JournalEntry:
+def unseal_entry(thread_id: str, delivery_id: int, body: object, sealed: object, *, number: int = 0) -> JournalEntry:
     """Raises DamagedCheckpoint if the entry was changed."""
     if not isinstance(body, bytes) or seal(thread_id, delivery_id, body) != sealed:
         raise DamagedCheckpoint("of its head", f"the journal of delivery {delivery_id} was changed", thread_id)

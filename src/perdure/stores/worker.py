@@ -110,8 +110,7 @@ class WorkerThread:
     def _start(self) -> None:
         previous = self._thread if self._thread is not None and self._thread.is_alive() else None
         self._queue = SimpleQueue()
-        shared = (self._queue, self._waiting, self._lock)
-        arguments = (*shared, previous, self._between, self._every_seconds)
+        arguments = (self._queue, self._waiting, self._lock, previous, self._between, self._every_seconds)
         self._thread = threading.Thread(target=_work_off, args=arguments, name=self._name, daemon=True)
         self._thread.start()
         self._process_id = os.getpid()
@@ -146,7 +145,7 @@ def _work_off(
         try:
             pieces = queue.get(timeout=max(0.0, due - time.monotonic()) if between is not None else None)
         except Empty:
-            pieces = _NOTHING
+            pieces = [], None  # only the call in between is due
         if pieces is None:
             return
         jobs, together = pieces
@@ -162,10 +161,6 @@ def _work_off(
                 between()
             except BaseException:  # calls of the store raise their own errors
                 logger.exception("background work of a store failed; its worker thread keeps running")
-
-
-_NOTHING: _Pieces = ([], None)
-"""For a thread whose call in between is due."""
 
 
 def _do(jobs: list[Job[Any]], together: Together | None) -> None:

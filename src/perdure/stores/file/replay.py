@@ -27,14 +27,7 @@ from perdure.stores.file.lines import (
     to_commit,
 )
 from perdure.stores.packing import RUN, from_id, to_id, to_timestamp
-from perdure.stores.sqlite.commits import (
-    INSERT_BLOCKS,
-    insert_commit,
-    insert_row,
-    newest_seq,
-    prune_with_commit,
-    reserve_seq,
-)
+from perdure.stores.sqlite import commits
 from perdure.stores.sqlite.history import note_collected, restore_header
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import ThreadRow, append_journal, ensure_thread, post_item, read_thread, set_pin
@@ -47,7 +40,7 @@ NO_SEQS: Mapping[int, int] = {}
 def replay_lines(db: SqliteDatabase, file: LockedFile, lines: Sequence[PlacedLine], *, from_start: bool) -> None:
     """Insert the rows of these lines, which end the file. `from_start`: they are all of it, and replace the rows that
     the thread has, except its owner. Raises DamagedStore if the first of them does not name the thread."""
-    thread, seqs, newest = ensure_thread(db, file.thread_id), dict[int, int](), newest_seq(db)
+    thread, seqs, newest = ensure_thread(db, file.thread_id), dict[int, int](), commits.newest_seq(db)
     if from_start:
         # The thread's commits keep their places in the order of all commits.
         seqs = dict(db.execute("SELECT number, seq FROM commits WHERE thread = ?", (thread,)).fetchall())
@@ -56,7 +49,7 @@ def replay_lines(db: SqliteDatabase, file: LockedFile, lines: Sequence[PlacedLin
         lines = _restore_thread(db, thread, file, lines, seqs)
     for line in lines:
         index_line(db, file.thread_id, line, seqs)
-    reserve_seq(db, newest)
+    commits.reserve_seq(db, newest)
     db.execute("UPDATE threads SET size = ? WHERE thread = ?", (file.size, thread))
 
 
@@ -72,7 +65,7 @@ def _restore_thread(
         if not isinstance(line, FileCommitLine) or line.number > first.number:
             break
         commit = _without_taken_id(db, to_commit(file.thread_id, line, LineContext()))
-        insert_row(db, thread, commit, (place, size), seqs.get(commit.number))
+        commits.insert_row(db, thread, commit, (place, size), seqs.get(commit.number))
         if commit.info is not None:
             head, due_at = commit.number, commit.due_at
         count += 1
@@ -108,9 +101,9 @@ def index_commit(
     db: SqliteDatabase, thread: ThreadRow, commit: Commit, place: int, size: int, seq: int | None = None
 ) -> bool:
     """Insert a commit whose line is in the thread's file, and prune. Whether garbage is to be collected now."""
-    insert_commit(db, thread, commit, (place, size), seq)
+    commits.insert_commit(db, thread, commit, (place, size), seq)
     db.execute("UPDATE threads SET size = ? WHERE thread = ?", (place + size, thread.thread))
-    return prune_with_commit(db, thread, commit)
+    return commits.prune_with_commit(db, thread, commit)
 
 
 def read_context(db: SqliteDatabase, thread: int) -> LineContext:
@@ -149,7 +142,7 @@ def order_commits(db: SqliteDatabase) -> None:
     db.executemany("UPDATE commits SET seq = -? WHERE seq = ?", order)
     db.execute("UPDATE commits SET seq = -seq")
     db.execute("DELETE FROM blocks")
-    db.execute(INSERT_BLOCKS)
+    db.execute(commits.INSERT_BLOCKS)
     db.blocks.clear()
     moved = "(SELECT MAX(seq) FROM commits c WHERE c.thread = threads.thread)"
     db.execute(f"UPDATE threads SET moved = COALESCE({moved}, 0)")

@@ -98,20 +98,16 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _read(db: sqlite3.Connection, report: SqliteReport) -> SqliteReport:
-    numbers = {
-        name: read_pragma(db, name)
-        for name in ("application_id", "user_version", "page_size", "page_count", "freelist_count", "journal_mode")
-    }
-    version, is_ours = int(numbers["user_version"]), int(numbers["application_id"]) == APPLICATION_ID
+    version, is_ours = read_pragma(db, "user_version"), read_pragma(db, "application_id") == APPLICATION_ID
     is_empty = not is_ours and db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
     report = replace(
         report,
         version=version if is_ours else 0,
         foreign=not is_ours and not is_empty,
-        journal_mode=str(numbers["journal_mode"]),
-        page_bytes=int(numbers["page_size"]),
-        pages=int(numbers["page_count"]),
-        free_pages=int(numbers["freelist_count"]),
+        journal_mode=read_pragma(db, "journal_mode"),
+        page_bytes=read_pragma(db, "page_size"),
+        pages=read_pragma(db, "page_count"),
+        free_pages=read_pragma(db, "freelist_count"),
     )
     if report.file_bytes % report.page_bytes:
         return replace(report, damage="its size is not a multiple of a page: it was cut off")

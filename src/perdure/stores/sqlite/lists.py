@@ -154,16 +154,9 @@ def read_last_seq(db: SqliteDatabase, thread_id: str) -> int:
 
 def _thread_info(db: SqliteDatabase, row: Any) -> ThreadInfo:
     thread_id, name, number, status, updated_at, checkpoint_id, due_at, owner, process = row
-    return ThreadInfo(
-        thread_id,
-        name or "",
-        number,
-        status,
-        to_timestamp(updated_at),
-        to_id(checkpoint_id),
-        None if due_at is None else to_time(due_at),
-        None if owner is None or is_process_dead(db, process) else owner,
-    )
+    position = (thread_id, name or "", number, status, to_timestamp(updated_at), to_id(checkpoint_id))
+    due = None if due_at is None else to_time(due_at)
+    return ThreadInfo(*position, due, None if owner is None or is_process_dead(db, process) else owner)
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -266,9 +259,7 @@ def read_head(db: SqliteDatabase, thread_id: str) -> CheckpointInfo | None:
 
 def find_position(db: SqliteDatabase, checkpoint_id: str) -> tuple[int, str, int]:
     """Row and id of the checkpoint's thread, and its number. Raises CheckpointNotFound."""
-    query = (
-        "SELECT c.thread, t.thread_id, c.number FROM commits c JOIN threads t USING (thread) WHERE checkpoint_id = ?"
-    )
+    query = "SELECT c.thread, thread_id, c.number FROM commits c JOIN threads USING (thread) WHERE checkpoint_id = ?"
     row: tuple[int, str, int] | None = db.execute(query, (from_id(checkpoint_id),)).fetchone()
     if row is None:
         raise CheckpointNotFound(checkpoint_id)
