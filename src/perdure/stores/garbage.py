@@ -194,11 +194,9 @@ def _prune_commit(commit: Commit, plan: Pruning, *, is_pruned: bool) -> Commit:
 
 def _to_lineage(commit: Commit, pruned: Collection[int]) -> Lineage:
     refers, own = (False, ()) if commit.events is None else (commit.events.refers, commit.events.own)
-    return Lineage(
-        commit.number,
-        commit.parent,
-        (commit.info is not None and commit.number not in pruned) or refers,
+    is_kept = (commit.info is not None and commit.number not in pruned) or refers
+    added, dropped, carried = (
         frozenset(commit.chunks).difference(own),
-        frozenset(commit.dropped),
-        frozenset(commit.carried),
+        *map(frozenset, (commit.dropped, commit.carried)),
     )
+    return Lineage(commit.number, commit.parent, is_kept, added, dropped, carried)

@@ -264,17 +264,11 @@ class Changes:
 
     def body(self, number: int, body: Body) -> Body:
         """The body with all its payloads changed; the same object if none came back different."""
-        before = self.count
-        changed = Body(
-            self.change_raw("root", str(number), body.root),
-            {digest: self.change_raw("chunk", digest, chunk) for digest, chunk in body.chunks.items()},
-            body.dropped,
-            body.carried,
-            self.change_raw("events", str(number), body.events),
-            body.refers,
-            body.own,
-        )
-        return body if self.count == before else changed
+        before, root = self.count, self.change_raw("root", str(number), body.root)
+        chunks = {digest: self.change_raw("chunk", digest, chunk) for digest, chunk in body.chunks.items()}
+        events = self.change_raw("events", str(number), body.events)
+        same = self.count == before
+        return body if same else msgspec.structs.replace(body, root=root, chunks=chunks, events=events)
 
     def reseal(self, table: str, thread_id: str, *row: Any) -> tuple[bytes, bytes] | None:
         """The new body and seal of a row of the journal or the inbox, which ends with both; None if it stays."""

@@ -189,17 +189,9 @@ def to_commit(thread_id: str, line: FileCommitLine, context: LineContext) -> Com
     info, timestamp = None, to_timestamp(line.timestamp)
     run_id = context.run_id if line.run_id is None else line.run_id
     if line.checkpoint_id is not None:
-        info = CheckpointInfo(
-            line.checkpoint_id,
-            thread_id,
-            (context.workflow_name if line.workflow_name is None else line.workflow_name) or "",
-            line.number,
-            line.iteration_count,
-            line.previous_checkpoint_id,
-            timestamp,
-            run_id or None,
-            line.status,
-        )
+        workflow_name = (context.workflow_name if line.workflow_name is None else line.workflow_name) or ""
+        position = (line.number, line.iteration_count, line.previous_checkpoint_id, timestamp)
+        info = CheckpointInfo(line.checkpoint_id, thread_id, workflow_name, *position, run_id or None, line.status)
     return Commit(
         Lease(thread_id, "", line.fence),
         line.number,

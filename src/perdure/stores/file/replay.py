@@ -70,10 +70,8 @@ def _restore_thread(
             head, due_at = commit.number, commit.due_at
         count += 1
     restore_header(db, thread, thread_header(first, head, due_at))
-    db.execute(
-        "UPDATE threads SET generation = ?, events_dropped_before = ? WHERE thread = ?",
-        (first.generation, first.events_dropped_before, thread),
-    )
+    query = "UPDATE threads SET generation = ?, events_dropped_before = ? WHERE thread = ?"
+    db.execute(query, (first.generation, first.events_dropped_before, thread))
     if not first.garbage:
         note_collected(db, thread)
     return lines[count:]
@@ -121,10 +119,8 @@ def _without_taken_id(db: SqliteDatabase, commit: Commit) -> Commit:
     other."""
     if commit.info is None:
         return commit
-    row = db.execute(
-        "SELECT t.thread_id, c.timestamp FROM commits c JOIN threads t USING (thread) WHERE c.checkpoint_id = ?",
-        (from_id(commit.info.checkpoint_id),),
-    ).fetchone()
+    query = "SELECT thread_id, timestamp FROM commits JOIN threads USING (thread) WHERE checkpoint_id = ?"
+    row = db.execute(query, (from_id(commit.info.checkpoint_id),)).fetchone()
     if row is None or row[0] == commit.info.thread_id or to_timestamp(row[1]) <= commit.info.timestamp:
         return commit
     return msgspec.structs.replace(commit, info=None)

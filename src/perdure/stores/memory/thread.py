@@ -162,12 +162,16 @@ class MemoryThread:
         requests = [_replace(request, **changes) for request in self.requests.values()]
         return sorted(requests, key=lambda request: (request.asked_at, request.request_id))
 
+    def due_journal(self) -> list[JournalEntry]:
+        """The entries since the last commit."""
+        return [entry for entry in self.journal if entry.number == self.number]
+
     def header(self) -> ThreadHeader:
         return ThreadHeader(
             self.thread_id,
             **{name: getattr(self, name) for name in _OF_HEADER},
             requests=tuple(self.pending_requests()),
-            journal=tuple(entry for entry in self.journal if entry.number == self.number),
+            journal=self.due_journal(),
             inbox=tuple(self.inbox.values()),
             consumed=tuple(sorted(self.consumed)),
             pins=tuple(self.pins()),

@@ -267,14 +267,9 @@ async def _try_alone(db: Database, commit: Commit, parts: Parts) -> Any:
 
 async def _is_stored(db: Database, commit: Commit) -> bool:
     """Number, run and seal identify a commit: no other owner can have written the same in its place."""
-    row = await db.value(
-        "SELECT 1 FROM {s}.commits WHERE thread = $1 AND number = $2 AND run_id = $3 AND seal = $4",
-        thread_key(commit.lease.thread_id),
-        commit.number,
-        pack_id(commit.run_id, RUN),
-        commit_row(commit)[SEAL],
-    )
-    return row is not None
+    query = "SELECT 1 FROM {s}.commits WHERE thread = $1 AND number = $2 AND run_id = $3 AND seal = $4"
+    place = thread_key(commit.lease.thread_id), commit.number
+    return await db.value(query, *place, pack_id(commit.run_id, RUN), commit_row(commit)[SEAL]) is not None
 
 
 _LOCK_PARENT = f"""
@@ -309,14 +304,10 @@ async def _displace(session: PgSession, checkpoint_id: str, thread: UUID) -> Non
     packed = pack_id(checkpoint_id)
     for row in await session.rows("SELECT thread FROM {s}.commits WHERE checkpoint_id = $1", packed):
         await lock_against_pruning(session, row["thread"])
-    for row in await session.rows(
-        "UPDATE {s}.commits SET checkpoint_id = NULL, is_pinned = false WHERE checkpoint_id = $1"
-        " RETURNING thread, number",
-        packed,
-    ):
+    release = "UPDATE {s}.commits SET checkpoint_id = NULL, is_pinned = false WHERE checkpoint_id = $1"
+    prune = "UPDATE {s}.threads SET pruned = pruned || $2::bigint WHERE thread = $1 AND $2 <> ALL (pruned)"
+    for row in await session.rows(f"{release} RETURNING thread, number", packed):
         displaced = (row["thread"], row["number"])
-        await session.rows(
-            "UPDATE {s}.threads SET pruned = pruned || $2::bigint WHERE thread = $1 AND $2 <> ALL (pruned)", *displaced
-        )
+        await session.rows(prune, *displaced)
         if row["thread"] != thread:  # in its own thread the commit sets the head
             await move_head(session, *displaced)

@@ -116,10 +116,8 @@ async def add_thread(store: HasDatabase, header: ThreadHeader, commits: Iterable
 async def _create_thread(session: PgSession, thread_id: str) -> None:
     """Raises ThreadExists if the thread is in use."""
     key = thread_key(thread_id)
-    is_new = await session.value(
-        "INSERT INTO {s}.threads (thread, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1", key, thread_id
-    )
-    if is_new is None:
+    insert = "INSERT INTO {s}.threads (thread, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1"
+    if await session.value(insert, key, thread_id) is None:
         is_used = await session.value(
             "SELECT number > 0 OR owner IS NOT NULL OR EXISTS (SELECT 1 FROM {s}.inbox WHERE thread = $1)"
             " OR EXISTS (SELECT 1 FROM {s}.journal WHERE thread = $1) FROM {s}.threads"
@@ -164,23 +162,15 @@ async def _write_header(session: PgSession, header: ThreadHeader) -> None:
     )
     pin = "UPDATE {s}.commits SET is_pinned = true WHERE thread = $1 AND number = ANY ($2::bigint[])"
     await session.rows(pin, key, list(header.pins))
-    await session.many(
-        "INSERT INTO {s}.requests VALUES ($1, $2, $3, $4, $5, $6)",
-        [
-            (key, request.request_id, request.executor_id, request.asked_at, request.deadline, request.assignee)
-            for request in header.requests
-        ],
-    )
+    requests = [(key, *msgspec.structs.astuple(request)[1:-1]) for request in header.requests]
+    await session.many("INSERT INTO {s}.requests VALUES ($1, $2, $3, $4, $5, $6)", requests)
     inbox = [(key, item_id, "", None, consumed_seal(thread_id, item_id)) for item_id in header.consumed]
     inbox += [(key, *fields, item_seal(thread_id, *fields)) for fields in map(msgspec.structs.astuple, header.inbox)]
     await session.many("INSERT INTO {s}.inbox (thread, item_id, kind, body, seal) VALUES ($1, $2, $3, $4, $5)", inbox)
-    await session.many(
-        "INSERT INTO {s}.journal (thread, mark, delivery_id, body, seal) VALUES ($1, $2, $3, $4, $5)",
-        [
-            (key, uuid4(), entry.delivery_id, entry.body, seal(thread_id, entry.delivery_id, entry.body))
-            for entry in header.journal
-        ],
-    )
+    entries = [(entry.delivery_id, entry.body) for entry in header.journal]
+    journal = [(key, uuid4(), *fields, seal(thread_id, *fields)) for fields in entries]
+    insert = "INSERT INTO {s}.journal (thread, mark, delivery_id, body, seal) VALUES ($1, $2, $3, $4, $5)"
+    await session.many(insert, journal)
 
 
 async def copy_thread(store: HasDatabase, thread_id: str, to: str) -> None:
@@ -260,9 +250,8 @@ async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rew
 
     async def attempt() -> int:
         async with db.transaction() as session:
-            row = await session.row(
-                "SELECT * FROM {s}.commits WHERE thread = $1 AND number = $2 FOR UPDATE", key, number
-            )
+            query = "SELECT * FROM {s}.commits WHERE thread = $1 AND number = $2 FOR UPDATE"
+            row = await session.row(query, key, number)
             if row is None:
                 return 0
             root, events, chunks = row["root"], row["events"], unpack_chunks(thread_id, row)

@@ -192,18 +192,8 @@ class Leases:
             journal, inbox = read_uncommitted(thread_id, row)
         except DamagedCheckpoint as error:
             root, damage = None, error.reason
-        return OpenedThread(
-            lease=lease,
-            number=row["number"] or 0,
-            info=info,
-            root=root,
-            last_seq=row["last_seq"] or 0,
-            journal=journal,
-            inbox=inbox,
-            status=row["status"] or "",
-            damage=damage,
-            is_encrypted=row["is_encrypted"],
-        )
+        position = (row["number"] or 0, info, root, row["last_seq"] or 0)
+        return OpenedThread(lease, *position, journal, inbox, row["status"] or "", damage, row["is_encrypted"])
 
     async def renew(self, lease: Lease) -> None:
         row = await self.db.row("SELECT fence, owner FROM {s}.threads WHERE thread = $1", thread_key(lease.thread_id))

@@ -283,9 +283,8 @@ async def _plan(session: PgSession, key: UUID, batch: Batch) -> None:
             lineages[row["number"]] = _lineage(row, parent, is_kept=True)
     # Parents outside the batch: the plan only needs to know that they exist.
     parents = {lineage.parent for lineage in lineages.values() if lineage.parent is not None} - lineages.keys()
-    for row in await session.rows(
-        "SELECT number FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])", key, list(parents)
-    ):
+    query = "SELECT number FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])"
+    for row in await session.rows(query, key, list(parents)):
         lineages[row["number"]] = Lineage(row["number"], None, True, frozenset(), frozenset())
     # The plan does not decide which chunks are needed: for that it would have to read all commits of the thread.
     # Chunks of commits without checkpoint are needed only by those that carry references to them.

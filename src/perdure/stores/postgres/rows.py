@@ -172,17 +172,10 @@ def read_timestamp(row: Any) -> str:
 
 
 def read_info(thread_id: str, row: Any, previous: str | None) -> CheckpointInfo:
+    checkpoint_id, workflow, run_id = unpack_id(row["checkpoint_id"]) or "", row["workflow"] or "", unpack_run_id(row)
+    position = (row["number"], row["iteration"] or 0, previous, read_timestamp(row))
     return CheckpointInfo(
-        unpack_id(row["checkpoint_id"]) or "",
-        thread_id,
-        row["workflow"] or "",
-        row["number"],
-        row["iteration"] or 0,
-        previous,
-        read_timestamp(row),
-        unpack_run_id(row) or None,
-        row["status"],
-        row["is_pinned"],
+        checkpoint_id, thread_id, workflow, *position, run_id or None, row["status"], row["is_pinned"]
     )
 
 
@@ -209,9 +202,8 @@ def read_events(thread_id: str, row: Any) -> LoggedEvents | None:
         return None
     proof = row["seal"][_SEAL_BYTES : 2 * _SEAL_BYTES]
     if body is None or events_seal(thread_id, number, first, row["event_count"], body) != proof:
-        raise DamagedCheckpoint(
-            commit_label(row), f"the events of commit {number} were changed in its store", thread_id
-        )
+        reason = f"the events of commit {number} were changed in its store"
+        raise DamagedCheckpoint(commit_label(row), reason, thread_id)
     return LoggedEvents(first, row["event_count"], bytes(body), row["refers"], split_words(row["own"]))
 
 

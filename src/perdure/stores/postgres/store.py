@@ -100,7 +100,6 @@ class PostgresStore(NotifyingStore):
     read_chunks = checkpoints.read_chunks
     infos = checkpoints.list_infos
     events_after = checkpoints.load_events
-    has_thread = threads.has_thread
     thread_ids = threads.list_thread_ids
     last_seq = threads.load_last_seq
     pending_requests = threads.list_pending_requests

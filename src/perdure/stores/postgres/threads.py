@@ -89,11 +89,6 @@ def _thread_info(row: Any) -> ThreadInfo:
     return ThreadInfo(*fields, unpack_id(row["checkpoint_id"]), row["due_at"], live_owner(row))
 
 
-async def has_thread(store: HasDatabase, thread_id: str) -> bool:
-    """Whether the thread was ever written to."""
-    return await store.db.value("SELECT 1 FROM {s}.threads WHERE thread = $1", thread_key(thread_id)) is not None
-
-
 async def list_thread_ids(
     store: HasDatabase, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
 ) -> list[str]:
@@ -196,11 +191,8 @@ async def _lock_unowned(session: PgSession, thread_id: str) -> Any:
 async def find_damage(store: HasDatabase) -> Sequence[Damage]:
     damage: list[Damage] = []
     for table in ("commits", "journal", "inbox", "requests"):
-        count = await store.db.value(
-            f"SELECT count(*) FROM {{s}}.{table} o WHERE NOT EXISTS"
-            " (SELECT 1 FROM {s}.threads t WHERE t.thread = o.thread)"
-        )
-        if count:
+        orphans = f"{{s}}.{table} o WHERE NOT EXISTS (SELECT 1 FROM {{s}}.threads t WHERE t.thread = o.thread)"
+        if count := await store.db.value(f"SELECT count(*) FROM {orphans}"):
             damage.append(Damage(f"{count} rows of {table} belong to a thread that does not exist"))
     after: str | None = None
     while ids := await list_thread_ids(store, after=after, limit=BATCH_SIZE):

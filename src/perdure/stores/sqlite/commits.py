@@ -109,20 +109,10 @@ def replace_requests(db: SqliteDatabase, thread: int, requests: Sequence[Pending
     rows = db.execute("SELECT request_id FROM requests WHERE thread = ?", (thread,)).fetchall()
     answered = [(thread, request_id) for (request_id,) in rows if request_id not in pending]
     db.executemany("DELETE FROM requests WHERE thread = ? AND request_id = ?", answered)
-    db.executemany(
-        "INSERT OR IGNORE INTO requests VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            (
-                thread,
-                request.request_id,
-                request.executor_id,
-                from_time(request.asked_at),
-                None if request.deadline is None else from_time(request.deadline),
-                request.assignee,
-            )
-            for request in requests
-        ],
-    )
+    for request in requests:
+        times = from_time(request.asked_at), None if request.deadline is None else from_time(request.deadline)
+        row = (thread, request.request_id, request.executor_id, *times, request.assignee)
+        db.execute("INSERT OR IGNORE INTO requests VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def workflow_row(db: SqliteDatabase, name: str) -> int:

@@ -172,9 +172,8 @@ def find_orphans(db: SqliteDatabase) -> list[str]:
     """Rows of threads that do not exist. (Thread 0 only reserves a seq.)"""
     orphans = []
     for table in ("commits", "journal", "inbox", "requests", "pins"):
-        (count,) = db.execute(
-            f"SELECT COUNT(*) FROM {table} WHERE thread <> 0 AND thread NOT IN (SELECT thread FROM threads)"
-        ).fetchone()
+        query = f"SELECT COUNT(*) FROM {table} WHERE thread <> 0 AND thread NOT IN (SELECT thread FROM threads)"
+        (count,) = db.execute(query).fetchone()
         if count:
             orphans.append(f"{count} rows of {table} are of a thread that is not there")
     return orphans

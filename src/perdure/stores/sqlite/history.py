@@ -125,16 +125,11 @@ def read_standing(db: SqliteDatabase, thread_id: str) -> ThreadHeader | None:
         return None
     thread, name, number, fence, status, updated_at, last_seq, first_seq, head, due_at = row
     consumed = "SELECT item_id FROM inbox WHERE thread = ? AND body IS NULL ORDER BY item"
+    position = (number, fence, status, to_timestamp(updated_at), last_seq, first_seq, head)
     return ThreadHeader(
         thread_id,
         name or "",
-        number,
-        fence,
-        status,
-        to_timestamp(updated_at),
-        last_seq,
-        first_seq,
-        head,
+        *position,
         None if due_at is None else to_time(due_at),
         tuple(list_requests(db, thread_id=thread_id)),
         threads.read_journal(db, thread, thread_id, number),
@@ -202,10 +197,8 @@ def choose_pruned(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], 
     thread = threads.find_thread(db, thread_id)
     if thread is None:
         return None
-    rows = db.execute(
-        "SELECT number, checkpoint_id FROM commits WHERE thread = ? AND checkpoint_id NOT NULL", (thread,)
-    )
-    numbers = {number for number, checkpoint_id in rows if to_id(checkpoint_id) in checkpoint_ids}
+    query = "SELECT number, checkpoint_id FROM commits WHERE thread = ? AND checkpoint_id NOT NULL"
+    numbers = {number for number, packed in db.execute(query, (thread,)) if to_id(packed) in checkpoint_ids}
     numbers -= threads.list_pins(db, thread)
     head, owner = read_head(db, thread_id), threads.find_owner(db, thread_id)
     if owner is not None and head is not None and head.number in numbers:

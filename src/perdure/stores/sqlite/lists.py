@@ -115,11 +115,8 @@ def list_thread_ids(
     if after is not None:
         condition += " AND t.thread_id > ?"
         values.append(after)
-    rows = db.execute(
-        f"SELECT thread_id FROM threads t WHERE {HAS_CONTENT}{condition} ORDER BY thread_id LIMIT ?",
-        (*values, as_limit(limit)),
-    )
-    return [thread_id for (thread_id,) in rows]
+    query = f"SELECT thread_id FROM threads t WHERE {HAS_CONTENT}{condition} ORDER BY thread_id LIMIT ?"
+    return [thread_id for (thread_id,) in db.execute(query, (*values, as_limit(limit)))]
 
 
 def list_requests(

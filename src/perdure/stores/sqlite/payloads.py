@@ -77,10 +77,8 @@ def read_commit_rows(db: SqliteDatabase, thread_id: str, after: int = 0, limit: 
     """The commits after a number, in order, without their payloads."""
     values = (find_thread(db, thread_id), after, as_limit(limit))
     chosen = "WHERE thread = ? AND number > ? ORDER BY number LIMIT ?"
-    rows = db.execute(
-        f"{SELECT_INFO} AND c.seq IN (SELECT seq FROM commits {chosen}) ORDER BY c.number DESC", values
-    ).fetchall()
-    infos = {info.number: info for info in to_infos(db, rows)}
+    query = f"{SELECT_INFO} AND c.seq IN (SELECT seq FROM commits {chosen}) ORDER BY c.number DESC"
+    infos = {info.number: info for info in to_infos(db, db.execute(query, values).fetchall())}
     rows = db.execute(f"{_COMMIT} {chosen}", values).fetchall()
     return [_commit_of_row(thread_id, row, infos.get(row[0])) for row in rows]
 

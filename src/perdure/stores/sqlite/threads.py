@@ -87,10 +87,8 @@ def prove_lease(db: SqliteDatabase, lease: Lease) -> ThreadRow:
 def release_lease(db: SqliteDatabase, lease: Lease) -> None:
     """Idempotent. Ignores a lease that another owner took over."""
     db.without_journal.discard(lease.thread_id)
-    db.execute(
-        "UPDATE threads SET owner = NULL, process = NULL WHERE thread_id = ? AND fence = ? AND owner = ?",
-        (lease.thread_id, lease.fence, lease.owner),
-    )
+    query = "UPDATE threads SET owner = NULL, process = NULL WHERE thread_id = ? AND fence = ? AND owner = ?"
+    db.execute(query, (lease.thread_id, lease.fence, lease.owner))
 
 
 def find_owner(db: SqliteDatabase, thread_id: str) -> str | None:
@@ -127,9 +125,8 @@ def is_process_dead(db: SqliteDatabase, process: int | None) -> bool:
 def _own_process(db: SqliteDatabase) -> int:
     """The row of this process, whose lease lasts until the next heartbeat: without threads it has none."""
     if db.process is None:  # delete dead processes that own no thread
-        rows = db.execute(
-            "SELECT process FROM processes WHERE process NOT IN (SELECT process FROM threads WHERE owner IS NOT NULL)"
-        ).fetchall()
+        owners = "SELECT process FROM threads WHERE owner IS NOT NULL"
+        rows = db.execute(f"SELECT process FROM processes WHERE process NOT IN ({owners})").fetchall()
         dead = [row for row in rows if is_process_dead(db, row[0])]
         db.executemany("DELETE FROM processes WHERE process = ?", dead)
     elif time.monotonic() < db.renewed_at + RENEW_SECONDS:
@@ -150,10 +147,8 @@ def is_collection_due(db: SqliteDatabase, thread_id: str, *, at_rest: bool = Fal
 
 def append_journal(db: SqliteDatabase, thread: int, thread_id: str, delivery_id: int, body: bytes) -> None:
     db.without_journal.discard(thread_id)
-    db.execute(
-        "INSERT INTO journal (thread, delivery_id, body, seal) VALUES (?, ?, ?, ?)",
-        (thread, delivery_id, body, seal(thread_id, delivery_id, body)),
-    )
+    query = "INSERT INTO journal (thread, delivery_id, body, seal) VALUES (?, ?, ?, ?)"
+    db.execute(query, (thread, delivery_id, body, seal(thread_id, delivery_id, body)))
 
 
 def read_journal(db: SqliteDatabase, thread: int, thread_id: str, number: int) -> list[JournalEntry]:
@@ -164,10 +159,8 @@ def read_journal(db: SqliteDatabase, thread: int, thread_id: str, number: int) -
 
 def post_item(db: SqliteDatabase, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
     """Idempotent by `item_id`."""
-    db.execute(
-        "INSERT OR IGNORE INTO inbox (thread, item_id, kind, body, seal) VALUES (?, ?, ?, ?, ?)",
-        (ensure_thread(db, thread_id), item_id, kind, body, item_seal(thread_id, item_id, kind, body)),
-    )
+    item = (ensure_thread(db, thread_id), item_id, kind, body, item_seal(thread_id, item_id, kind, body))
+    db.execute("INSERT OR IGNORE INTO inbox (thread, item_id, kind, body, seal) VALUES (?, ?, ?, ?, ?)", item)
 
 
 def has_item(db: SqliteDatabase, thread_id: str, item_id: str) -> bool:
@@ -178,10 +171,8 @@ def has_item(db: SqliteDatabase, thread_id: str, item_id: str) -> bool:
 
 def read_inbox(db: SqliteDatabase, thread: int, thread_id: str) -> list[InboxItem]:
     """Raises DamagedCheckpoint."""
-    rows = db.execute(
-        "SELECT item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL ORDER BY item", (thread,)
-    )
-    return [unseal_item(thread_id, *row) for row in rows]
+    query = "SELECT item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL ORDER BY item"
+    return [unseal_item(thread_id, *row) for row in db.execute(query, (thread,))]
 
 
 def consume_items(db: SqliteDatabase, thread_id: str, item_ids: Iterable[str]) -> None:

@@ -143,8 +143,6 @@ class AcceleratedStore(StoreLayer):
     `location` names what the store keeps: stores with the same location share notifications.
     """
 
-    delegated = StoreLayer.delegated | {"has_thread"}
-
     def __init__(self, store: Store, valkey: Valkey, location: str) -> None:
         super().__init__(store)
         self._valkey = valkey
