@@ -124,6 +124,8 @@ class ProcessIdentity:
     pid: int
     started: str
     """Its start time in the system's own notation. Compare it for equality only."""
+    token: str = ""
+    """Random, in the identity of an owner of threads: distinguishes processes on hosts without a boot id."""
 
 
 def process_identity(pid: int | None = None) -> ProcessIdentity:

@@ -137,6 +137,17 @@ def _join(ref: Ref) -> str:
 
 # ---------------------------------------------------------------- commits
 
+MIN_GARBAGE = 16
+MIN_GARBAGE_BYTES = 1_000_000
+"""Commits, or bytes of them, that are garbage before it is collected, since that reads all commits of the thread."""
+
+
+def is_collection_due(count: int, live: int, size: int, live_size: int, *, at_rest: bool) -> bool:
+    """Whether as much is garbage as was left the last time; when the thread comes to rest, a quarter is enough."""
+    if at_rest:
+        return bool(count and (4 * count >= live or 4 * size >= live_size))
+    return count >= max(MIN_GARBAGE, live) or size >= MIN_GARBAGE_BYTES + live_size
+
 
 def prune_commits(
     commits: Iterable[Commit], pruned: Iterable[int], events_before: int = 0
@@ -195,8 +206,5 @@ def _prune_commit(commit: Commit, plan: Pruning, *, is_pruned: bool) -> Commit:
 def _to_lineage(commit: Commit, pruned: Collection[int]) -> Lineage:
     refers, own = (False, ()) if commit.events is None else (commit.events.refers, commit.events.own)
     is_kept = (commit.info is not None and commit.number not in pruned) or refers
-    added, dropped, carried = (
-        frozenset(commit.chunks).difference(own),
-        *map(frozenset, (commit.dropped, commit.carried)),
-    )
-    return Lineage(commit.number, commit.parent, is_kept, added, dropped, carried)
+    added, dropped = frozenset(commit.chunks).difference(own), frozenset(commit.dropped)
+    return Lineage(commit.number, commit.parent, is_kept, added, dropped, frozenset(commit.carried))

@@ -172,7 +172,6 @@ def unpack_chunks(data: bytes) -> Chunks:
 
 
 def with_body(commit: Commit, body: Body) -> Commit:
-    """The commit with these payloads."""
     events = None if body.events is NOTHING else commit.events
     if events is not None:
         events = LoggedEvents(events.first_seq, events.count, bytes(body.events), body.refers, body.own)
@@ -289,7 +288,6 @@ class Changes:
         return commit if after is before else with_body(commit, after)
 
     def header(self, header: ThreadHeader) -> ThreadHeader:
-        """The header with its journal and inbox changed."""
         journal = [self.entry(entry) for entry in header.journal]
         return msgspec.structs.replace(header, journal=journal, inbox=[self.item(item) for item in header.inbox])
 

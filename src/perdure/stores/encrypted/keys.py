@@ -56,7 +56,6 @@ async def create_key(store: Store, encryption: Encryption) -> bytes:
 
 
 def describe(store: Store) -> str:
-    """The name of a store in a message."""
     of_server = getattr(getattr(store, "db", None), "name", type(store).__name__)
     return str(getattr(store, "path", of_server))
 

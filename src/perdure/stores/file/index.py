@@ -60,8 +60,6 @@ class IndexDatabase(SqliteDatabase):
 
 
 class FileIndex(SqliteConnection):
-    """The connection of a file store."""
-
     def __init__(self, files: ThreadFiles, busy_seconds: float) -> None:
         database = cast("type[IndexDatabase]", partial(IndexDatabase, files=files))  # `sqlite3.connect` only calls it
         super().__init__(files.folder / INDEX, "OFF", busy_seconds, database)

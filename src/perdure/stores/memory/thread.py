@@ -25,12 +25,8 @@ from perdure.records import (
     ThreadInfo,
 )
 from perdure.store import Rewrite
-from perdure.stores.garbage import prune_commits
+from perdure.stores import garbage
 from perdure.stores.packing import Changes, count_bytes
-
-MIN_PRUNED = 16
-MIN_PRUNED_BYTES = 1_000_000
-"""The pruned commits, or bytes, that start a collection, which examines the whole thread."""
 
 _OF_HEADER = ("workflow_name", "number", "fence", "status", "updated_at", "last_seq", "first_seq", "head", "due_at")
 """The fields that a thread and its header have in common."""
@@ -215,16 +211,14 @@ class MemoryThread:
 
     def is_collection_due(self, *, at_rest: bool) -> bool:
         """Whether so much was pruned that examining the whole thread costs little for each checkpoint."""
-        if at_rest:
-            return self.pruned > 0 and 4 * self.pruned >= self.kept
-        is_much = self.pruned_bytes >= MIN_PRUNED_BYTES + self.kept_bytes
-        return self.pruned >= max(MIN_PRUNED, self.kept) or is_much
+        sizes = (self.pruned, self.kept, self.pruned_bytes, self.kept_bytes)
+        return garbage.is_collection_due(*sizes, at_rest=at_rest)
 
     def collect_garbage(self) -> None:
         """Free what no checkpoint and no event needs."""
         if not self.pruned:
             return
-        for number, left in [*prune_commits(self.commits.values(), (), self.events_dropped_before)]:
+        for number, left in [*garbage.prune_commits(self.commits.values(), (), self.events_dropped_before)]:
             if left is None:
                 del self.commits[number]
             else:

@@ -263,19 +263,13 @@ async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rew
             new_events = None if events is None else changes.change("events", str(number), events)
             new_chunks = {name: changes.change("chunk", name, chunk) for name, chunk in chunks.items()}
             if changes.count:
-                seqs = (row["first_seq"], row["event_count"])
-                new_seal = root_seal(thread_id, number, sealed_fields_of_row(row), new_root)
-                await session.rows(
-                    "UPDATE {s}.commits SET root = $3, events = $4, names = $5, chunks = $6, seal = $7"
-                    " WHERE thread = $1 AND number = $2",
-                    key,
-                    number,
-                    new_root,
-                    new_events,
-                    join_words([f"{name}:{len(chunk)}" for name, chunk in new_chunks.items()]),
-                    b"".join(new_chunks.values()) or None,
-                    new_seal + events_seal(thread_id, number, *seqs, new_events) + row["seal"][16:],
-                )
+                names = join_words([f"{name}:{len(chunk)}" for name, chunk in new_chunks.items()])
+                payload = (new_root, new_events, names, b"".join(new_chunks.values()) or None)
+                of_root = root_seal(thread_id, number, sealed_fields_of_row(row), new_root)
+                of_events = events_seal(thread_id, number, row["first_seq"], row["event_count"], new_events)
+                update = "UPDATE {s}.commits SET root = $3, events = $4, names = $5, chunks = $6, seal = $7"
+                sealed = (*payload, of_root + of_events + row["seal"][16:])
+                await session.rows(f"{update} WHERE thread = $1 AND number = $2", key, number, *sealed)
             return changes.count
 
     return await db.retry(attempt)

@@ -113,11 +113,6 @@ def links_checksum(parent: int | None, previous: str | None, dropped: str | None
     return crc32(repr((parent, previous, dropped, carried)).encode()).to_bytes(4)
 
 
-def are_links_intact(row: Any) -> bool:
-    expected = links_checksum(row["parent"], row["previous"], row["dropped"], row["carried"])
-    return bool(row["seal"][2 * _SEAL_BYTES :] == expected)
-
-
 COLUMNS = (
     "number, parent, first_seq, made_at, iteration, event_count, refers, checkpoint_id, workflow, previous, timestamp,"
     " run_id, status, names, dropped, carried, own, seal, root, events, chunks"

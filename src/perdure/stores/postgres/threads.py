@@ -16,8 +16,8 @@ from perdure.stores.postgres.copies import BATCH_SIZE
 from perdure.stores.postgres.database import Database, HasDatabase, PgSession
 from perdure.stores.postgres.leases import AND_PROCESS, OWNER_COLUMNS, live_owner
 from perdure.stores.postgres.rows import (
-    are_links_intact,
     is_text,
+    links_checksum,
     read_events,
     read_root,
     thread_key,
@@ -241,7 +241,8 @@ async def _check_thread(db: Database, thread_id: str) -> list[Damage]:
             damage += attempt(read_events, thread_id, row)
             damage += attempt(unpack_chunks, thread_id, row)
             checkpoint_id, commit = unpack_id(row["checkpoint_id"]), f"commit {row['number']}"
-            if row["has_checkpoint"] and not are_links_intact(row):
+            links = links_checksum(row["parent"], row["previous"], row["dropped"], row["carried"])
+            if row["has_checkpoint"] and row["seal"][16:] != links:
                 report(f"the references of {commit} to earlier commits were changed", checkpoint_id)
             if row["root"] is not None and checkpoint_id is None and not row["is_pruned"]:
                 report(f"the checkpoint of {commit} has lost its id")

@@ -247,9 +247,8 @@ class SqliteConnection:
 
     def _explain(self, error: sqlite3.Error) -> PerdureError:
         text = str(error)
-        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-            return DamagedStore(str(self.path), text)
-        if any(sign in text for sign in _SIGNS_OF_DAMAGE):
+        is_damage = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
+        if is_damage or any(sign in text for sign in _SIGNS_OF_DAMAGE):
             return DamagedStore(str(self.path), text)
         if _is_busy(error):
             text = f"another process has held it for more than {self._busy_seconds:g} seconds ({text}); is one stopped?"

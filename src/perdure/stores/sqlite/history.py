@@ -9,19 +9,8 @@ import msgspec
 from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadBusy, ThreadExists
 from perdure.records import CheckpointInfo, Commit, ThreadHeader
 from perdure.store import Rewrite
+from perdure.stores import packing
 from perdure.stores.garbage import prune_commits
-from perdure.stores.packing import (
-    SEAL_BYTES,
-    Changes,
-    from_id,
-    from_time,
-    from_timestamp,
-    pack_body,
-    seal,
-    to_id,
-    to_time,
-    to_timestamp,
-)
 from perdure.stores.sqlite import threads
 from perdure.stores.sqlite.commits import (
     INSERT_BLOCKS,
@@ -53,8 +42,8 @@ def add_thread(db: SqliteDatabase, header: ThreadHeader, commits: Iterable[Commi
     for commit in commits:
         if commit.info is not None:
             refuse_known_checkpoint(db, commit.info)
-        body = pack_body(commit)
-        insert_row(db, thread, commit, (seal(header.thread_id, commit.number, body), body))
+        body = packing.pack_body(commit)
+        insert_row(db, thread, commit, (packing.seal(header.thread_id, commit.number, body), body))
     restore_header(db, thread, header)
     move_to_end(db, thread)
 
@@ -95,10 +84,10 @@ def restore_header(db: SqliteDatabase, thread: int, standing: ThreadHeader) -> N
             standing.number,
             standing.head,
             standing.status,
-            from_timestamp(standing.updated_at),
+            packing.from_timestamp(standing.updated_at),
             standing.last_seq,
             standing.first_seq,
-            None if standing.due_at is None else from_time(standing.due_at),
+            None if standing.due_at is None else packing.from_time(standing.due_at),
             thread,
         ),
     )
@@ -125,12 +114,12 @@ def read_standing(db: SqliteDatabase, thread_id: str) -> ThreadHeader | None:
         return None
     thread, name, number, fence, status, updated_at, last_seq, first_seq, head, due_at = row
     consumed = "SELECT item_id FROM inbox WHERE thread = ? AND body IS NULL ORDER BY item"
-    position = (number, fence, status, to_timestamp(updated_at), last_seq, first_seq, head)
+    position = (number, fence, status, packing.to_timestamp(updated_at), last_seq, first_seq, head)
     return ThreadHeader(
         thread_id,
         name or "",
         *position,
-        None if due_at is None else to_time(due_at),
+        None if due_at is None else packing.to_time(due_at),
         tuple(list_requests(db, thread_id=thread_id)),
         threads.read_journal(db, thread, thread_id, number),
         threads.read_inbox(db, thread, thread_id),
@@ -183,7 +172,7 @@ def has_to_prune(db: SqliteDatabase, thread_id: str, checkpoint_ids: Iterable[st
     if _count_garbage(db, thread) or events_before > read_dropped_before(db, thread):
         return True
     query = "SELECT 1 FROM commits WHERE thread = ? AND checkpoint_id = ?"
-    return any(db.execute(query, (thread, from_id(checkpoint_id))).fetchone() for checkpoint_id in checkpoint_ids)
+    return any(db.execute(query, (thread, key)).fetchone() for key in map(packing.from_id, checkpoint_ids))
 
 
 def _count_garbage(db: SqliteDatabase, thread: int) -> int:
@@ -198,7 +187,7 @@ def choose_pruned(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], 
     if thread is None:
         return None
     query = "SELECT number, checkpoint_id FROM commits WHERE thread = ? AND checkpoint_id NOT NULL"
-    numbers = {number for number, packed in db.execute(query, (thread,)) if to_id(packed) in checkpoint_ids}
+    numbers = {number for number, key in db.execute(query, (thread,)) if packing.to_id(key) in checkpoint_ids}
     numbers -= threads.list_pins(db, thread)
     head, owner = read_head(db, thread_id), threads.find_owner(db, thread_id)
     if owner is not None and head is not None and head.number in numbers:
@@ -234,9 +223,9 @@ def prune_thread(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], e
 # A damaged payload is left as it is: a new seal would prove it. The caller raises the damage of the changes.
 
 
-def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite) -> tuple[int | None, Changes]:
+def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite) -> tuple[int | None, packing.Changes]:
     """Rewrite about a page of the commits after this number. The number of the last of them, if there are any."""
-    changes, size, number = Changes(change), 0, None
+    changes, size, number = packing.Changes(change), 0, None
     query = "SELECT number FROM commits WHERE thread = ? AND number > ? ORDER BY number LIMIT ?"
     for (number,) in db.execute(query, (threads.find_thread(db, thread_id), after, PAGE_ROWS)).fetchall():
         payload = read_payloads(db, thread_id, [number])[number]
@@ -250,7 +239,7 @@ def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite
         if body is not before:
             data = msgspec.json.encode(body)
             # The columns stay as they are, and so does their sum, which stands behind the seal.
-            sealed = seal(thread_id, number, data) + (payload.seal or b"")[SEAL_BYTES:]
+            sealed = packing.seal(thread_id, number, data) + (payload.seal or b"")[packing.SEAL_BYTES :]
             query = "UPDATE commits SET seal = ?, body = ? WHERE thread = ? AND number = ?"
             db.execute(query, (sealed, data, threads.find_thread(db, thread_id), number))
         if size >= PAGE_BYTES:
@@ -258,9 +247,8 @@ def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite
     return number, changes
 
 
-def rewrite_pending(db: SqliteDatabase, thread_id: str, change: Rewrite) -> Changes:
-    """Rewrite the journal and the inbox."""
-    changes, thread = Changes(change), threads.find_thread(db, thread_id)
+def rewrite_pending(db: SqliteDatabase, thread_id: str, change: Rewrite) -> packing.Changes:
+    changes, thread = packing.Changes(change), threads.find_thread(db, thread_id)
     for table, key, columns in (("journal", "entry", "delivery_id"), ("inbox", "item", "item_id, kind")):
         query = f"SELECT {key}, {columns}, body, seal FROM {table} WHERE thread = ? AND body IS NOT NULL"
         for row, *sealed in db.execute(query, (thread,)).fetchall():

@@ -11,21 +11,9 @@ from typing import NamedTuple
 
 from perdure.errors import ThreadBusy
 from perdure.records import InboxItem, JournalEntry, Lease
+from perdure.stores import garbage, process_identity
 from perdure.stores.packing import changed_item, consumed_seal, item_seal, seal, unseal_entry, unseal_item
-from perdure.stores.process_identity import (
-    LEASE_SECONDS,
-    RENEW_SECONDS,
-    fence_conflict,
-    is_owner_dead,
-    this_process,
-    to_json,
-)
 from perdure.stores.sqlite.schema import SqliteDatabase
-
-MIN_GARBAGE = 16
-MIN_GARBAGE_BYTES = 1_000_000
-"""Commits, or bytes of them, that are garbage before it is collected, since that reads all commits of the thread. It is
-due when as much is garbage as was left the last time; when the thread comes to rest, a quarter of that is enough."""
 
 
 class ThreadRow(NamedTuple):
@@ -80,7 +68,7 @@ def prove_lease(db: SqliteDatabase, lease: Lease) -> ThreadRow:
     """The thread's row. Raises ThreadConflict if another owner took the thread over."""
     row = db.execute(f"{_SELECT_ROW} WHERE thread_id = ?", (lease.thread_id,)).fetchone()
     if row is None or row[1] != lease.fence or row[-2] != lease.owner:
-        raise fence_conflict(lease, None if row is None else row[1])
+        raise process_identity.fence_conflict(lease, None if row is None else row[1])
     return ThreadRow(*row[:-2])
 
 
@@ -99,11 +87,11 @@ def find_owner(db: SqliteDatabase, thread_id: str) -> str | None:
 
 def renew_process(db: SqliteDatabase) -> int:
     """Extend the lease of this process; its row."""
-    identity = to_json(this_process())
+    identity = process_identity.to_json(process_identity.this_process())
     db.execute(
         "INSERT INTO processes (identity, leased_until) VALUES (?, ?)"
         " ON CONFLICT (identity) DO UPDATE SET leased_until = excluded.leased_until",
-        (identity, time.time() + LEASE_SECONDS),
+        (identity, time.time() + process_identity.LEASE_SECONDS),
     )
     (process,) = db.execute("SELECT process FROM processes WHERE identity = ?", (identity,)).fetchone()
     db.process, db.renewed_at = int(process), time.monotonic()
@@ -112,14 +100,14 @@ def renew_process(db: SqliteDatabase) -> int:
 
 def shorten_leases(db: SqliteDatabase) -> None:
     """Correct leases that end later than any lease can: the clock was set back, and a living process renews its own."""
-    until = time.time() + LEASE_SECONDS
+    until = time.time() + process_identity.LEASE_SECONDS
     db.execute("UPDATE processes SET leased_until = ? WHERE leased_until > ?", (until, until + 1))
 
 
 def is_process_dead(db: SqliteDatabase, process: int | None) -> bool:
     row = db.execute("SELECT identity, leased_until FROM processes WHERE process = ?", (process,)).fetchone()
     identity, leased_until = (None, 0.0) if row is None else row
-    return is_owner_dead(identity, isinstance(leased_until, float) and leased_until > time.time())
+    return process_identity.is_owner_dead(identity, isinstance(leased_until, float) and leased_until > time.time())
 
 
 def _own_process(db: SqliteDatabase) -> int:
@@ -129,17 +117,15 @@ def _own_process(db: SqliteDatabase) -> int:
         rows = db.execute(f"SELECT process FROM processes WHERE process NOT IN ({owners})").fetchall()
         dead = [row for row in rows if is_process_dead(db, row[0])]
         db.executemany("DELETE FROM processes WHERE process = ?", dead)
-    elif time.monotonic() < db.renewed_at + RENEW_SECONDS:
+    elif time.monotonic() < db.renewed_at + process_identity.RENEW_SECONDS:
         return db.process
     return renew_process(db)
 
 
 def is_collection_due(db: SqliteDatabase, thread_id: str, *, at_rest: bool = False) -> bool:
     query = "SELECT garbage, live, garbage_bytes, live_bytes FROM threads WHERE thread_id = ?"
-    count, live, size, live_size = db.execute(query, (thread_id,)).fetchone() or (0, 0, 0, 0)
-    if at_rest:
-        return bool(count and (4 * count >= live or 4 * size >= live_size))
-    return bool(count >= max(MIN_GARBAGE, live) or size >= MIN_GARBAGE_BYTES + live_size)
+    row = db.execute(query, (thread_id,)).fetchone()
+    return row is not None and garbage.is_collection_due(*row, at_rest=at_rest)
 
 
 # ---------------------------------------------------------------- journal and inbox
