@@ -116,14 +116,10 @@ def _relink(lineage: Lineage, lineages: Mapping[int, Lineage], resolved: Mapping
         added.update(ancestor.received_chunks)
         dropped -= added
     added.difference_update(lineage.own)
-    return Lineage(
-        lineage.number,
-        None if parent is None else parent.number,
-        True,
-        lineage.added,
-        frozenset() if parent is None else frozenset(map(_join, dropped)),
-        frozenset(map(_join, added)),
-    )
+    carried = frozenset(map(_join, added))
+    if parent is None:
+        return Lineage(lineage.number, None, True, lineage.added, frozenset(), carried)
+    return Lineage(lineage.number, parent.number, True, lineage.added, frozenset(map(_join, dropped)), carried)
 
 
 def _split(ref: str) -> Ref:

@@ -150,16 +150,11 @@ def count_bytes(commit: Commit) -> int:
 
 
 def to_body(commit: Commit) -> Body:
-    events = commit.events
-    return Body(
-        NOTHING if commit.root is None else msgspec.Raw(commit.root),
-        dict(zip(commit.chunks, map(msgspec.Raw, commit.chunks.values()), strict=True)),
-        commit.dropped,
-        commit.carried,
-        NOTHING if events is None else msgspec.Raw(events.body),
-        events is not None and events.refers,
-        () if events is None else events.own,
-    )
+    root, events = NOTHING if commit.root is None else msgspec.Raw(commit.root), commit.events
+    chunks = dict(zip(commit.chunks, map(msgspec.Raw, commit.chunks.values()), strict=True))
+    if events is None:
+        return Body(root, chunks, commit.dropped, commit.carried)
+    return Body(root, chunks, commit.dropped, commit.carried, msgspec.Raw(events.body), events.refers, events.own)
 
 
 def pack_body(commit: Commit) -> bytes:

@@ -88,22 +88,11 @@ class MemoryThread:
         info = commit.info
         if info is not None and info.is_pinned:  # only `pin` pins
             info = _replace(info, is_pinned=False)
-        stored = self.commits[commit.number] = Commit(
-            self.lease,
-            commit.number,
-            info,
-            commit.root,
-            events,
-            (),
-            (),
-            commit.status,
-            commit.run_id,
-            commit.timestamp,
-            commit.parent,
-            dict(commit.chunks) if commit.chunks else _NO_CHUNKS,
-            tuple(commit.dropped),
-            carried=tuple(commit.carried),
-        )
+        of_run = (commit.status, commit.run_id, commit.timestamp)
+        chunks = dict(commit.chunks) if commit.chunks else _NO_CHUNKS
+        links, carried = (commit.parent, chunks, tuple(commit.dropped)), tuple(commit.carried)
+        stored = Commit(self.lease, commit.number, info, commit.root, events, (), (), *of_run, *links, carried=carried)
+        self.commits[commit.number] = stored
         return stored
 
     def has_checkpoint(self, number: int) -> bool:

@@ -53,11 +53,6 @@ class Parts(NamedTuple):
         """Whether the thread may have enough garbage to collect afterwards."""
         return self.prunes or self.drops_events
 
-    @property
-    def method(self) -> str:
-        """Of a connection. Without garbage the statement returns nothing: the number of added rows is its result."""
-        return "fetchrow" if self.may_collect else "execute"
-
 
 _FENCE, _LAST_SEQ, _TIMESTAMP, _FIRST_OF_ROW = "$3", "$4", "$5", 6
 """The parameters after thread and owner; the values of the row follow."""
@@ -258,8 +253,9 @@ async def _write_group(db: Database, commits: Sequence[Commit]) -> list[bool]:
 
 async def _try_alone(db: Database, commit: Commit, parts: Parts) -> Any:
     """None if the proof fails, or another checkpoint has this id."""
+    method = "fetchrow" if parts.may_collect else "execute"  # whose result is the number of added rows
     try:
-        result = await db.once(parts.method, commit_statement(parts), tuple(_parameters(commit, parts)))
+        result = await db.once(method, commit_statement(parts), tuple(_parameters(commit, parts)))
     except IdTaken:
         return None
     return None if result == _NO_ROW else result

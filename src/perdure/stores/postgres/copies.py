@@ -153,13 +153,11 @@ async def _add_commits(session: PgSession, header: ThreadHeader, commits: Sequen
 
 async def _write_header(session: PgSession, header: ThreadHeader) -> None:
     thread_id, key = header.thread_id, thread_key(header.thread_id)
-    await session.rows(
+    update = (
         "UPDATE {s}.threads SET workflow = $2, number = $3, fence = GREATEST(fence, $4), status = $5, updated_at = $6,"
-        " last_seq = $7, first_seq = $8, head = $9, due_at = $10, moved = nextval('{s}.moves') WHERE thread = $1",
-        key,
-        header.workflow_name,
-        *(getattr(header, name) for name in _OF_HEADER),
     )
+    update += " last_seq = $7, first_seq = $8, head = $9, due_at = $10, moved = nextval('{s}.moves') WHERE thread = $1"
+    await session.rows(update, key, header.workflow_name, *(getattr(header, name) for name in _OF_HEADER))
     pin = "UPDATE {s}.commits SET is_pinned = true WHERE thread = $1 AND number = ANY ($2::bigint[])"
     await session.rows(pin, key, list(header.pins))
     requests = [(key, *msgspec.structs.astuple(request)[1:-1]) for request in header.requests]

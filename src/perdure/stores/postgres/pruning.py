@@ -91,6 +91,11 @@ WHERE c.thread = $1 AND c.number = ANY ($2::bigint[]) AND c.number = g.number
   AND (is_pruned OR drops_events OR is_unlinked)
 """
 
+_NOTE_FREED = """
+UPDATE {s}.threads SET pruned = ARRAY(SELECT unnest(pruned) EXCEPT SELECT unnest($2::bigint[])),
+  events_freed_before = GREATEST(events_freed_before, $3), collect_at = $4 WHERE thread = $1
+"""
+
 _EMPTY = """
 DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[]) AND checkpoint_id IS NULL AND names IS NULL
   AND events IS NULL
@@ -173,8 +178,7 @@ async def prune(store: HasDatabase, thread_id: str, checkpoint_ids: Iterable[str
     )
     numbers = [row["number"] for row in rows]
     if numbers:
-        head = await db.value("SELECT head FROM {s}.threads WHERE thread = $1", key)
-        owner = live_owner(await db.row(OWNER, key)) if head in numbers else None
+        owner = live_owner(await db.row(OWNER, key)) if thread_row["head"] in numbers else None
         if owner is not None:
             raise ThreadBusy(thread_id, owner)
     if events_before:
@@ -261,14 +265,8 @@ async def _free(
             carried = await _write(session, key, batch)
             if head in pruned:
                 await move_head(session, key, head)
-            await session.value(
-                "UPDATE {s}.threads SET pruned = ARRAY(SELECT unnest(pruned) EXCEPT SELECT unnest($2::bigint[])),"
-                " events_freed_before = GREATEST(events_freed_before, $3), collect_at = $4 WHERE thread = $1",
-                key,
-                list(checkpoints),
-                events_before,
-                min(max(COLLECT_AT_LEAST, carried // 8), COLLECT_AT_MOST),
-            )
+            collect_at = min(max(COLLECT_AT_LEAST, carried // 8), COLLECT_AT_MOST)
+            await session.value(_NOTE_FREED, key, list(checkpoints), events_before, collect_at)
             return len(pruned)
 
     return await db.retry(attempt)
@@ -300,16 +298,11 @@ async def _plan(session: PgSession, key: UUID, batch: Batch) -> None:
 async def _write(session: PgSession, key: UUID, batch: Batch) -> int:
     """Returns how many references the children of pruned commits carry over."""
     relinked = [*batch.relinked.values()]
+    relink = "UPDATE {s}.commits SET parent = $3, dropped = $4, carried = $5, previous = NULL,"
+    relink += " seal = substring(seal FOR 16) || $6::bytea WHERE thread = $1 AND number = $2"
     for lineage in relinked:
         links = (lineage.parent, join_words(sorted(lineage.dropped)), join_words(sorted(lineage.carried)))
-        await session.rows(
-            "UPDATE {s}.commits SET parent = $3, dropped = $4, carried = $5, previous = NULL,"
-            " seal = substring(seal FOR 16) || $6::bytea WHERE thread = $1 AND number = $2",
-            key,
-            lineage.number,
-            *links,
-            links_checksum(links[0], None, *links[1:]),
-        )
+        await session.rows(relink, key, lineage.number, *links, links_checksum(links[0], None, *links[1:]))
     removed = batch.unneeded_chunks()
     empty = [number for number, row in batch.rows.items() if batch.is_empty(row, removed.get(number, set()))]
     await session.rows("DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])", key, empty)

@@ -77,14 +77,9 @@ def file_size(path: Path) -> int:
 
 def look(path: Path) -> SqliteReport:
     """Report on an existing file. Raises OSError."""
-    report = SqliteReport(
-        str(path),
-        VERSION,
-        path.stat().st_size,
-        file_size(Path(f"{path}-wal")),
-        shutil.disk_usage(path.parent).free,
-        os.access(path, os.W_OK) and os.access(path.parent, os.W_OK),
-    )
+    sizes = path.stat().st_size, file_size(Path(f"{path}-wal")), shutil.disk_usage(path.parent).free
+    is_writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    report = SqliteReport(str(path), VERSION, *sizes, is_writable)
     try:
         with closing(connect(path)) as db:
             return _read(db, report)

@@ -73,23 +73,16 @@ def refuse_known_checkpoint(db: SqliteDatabase, info: CheckpointInfo) -> None:
 
 def restore_header(db: SqliteDatabase, thread: int, standing: ThreadHeader) -> None:
     """Set all of a thread except its commits, which were inserted before."""
+    workflow = workflow_row(db, standing.workflow_name) if standing.workflow_name else None
+    position = (standing.fence, standing.number, standing.head, standing.status)
+    updated_at = packing.from_timestamp(standing.updated_at)
+    due_at = None if standing.due_at is None else packing.from_time(standing.due_at)
     db.execute(
         "UPDATE threads SET workflow = ?, fence = MAX(fence, ?), number = ?, head = ?, status = ?, updated_at = ?,"
         " last_seq = ?, first_seq = ?, due_at = ?, (moved, garbage) ="
         " (SELECT MAX(threads.moved, COALESCE(MAX(seq), 0)), COUNT(*) - COUNT(checkpoint_id)"
         " FROM commits c WHERE c.thread = threads.thread) WHERE thread = ?",
-        (
-            workflow_row(db, standing.workflow_name) if standing.workflow_name else None,
-            standing.fence,
-            standing.number,
-            standing.head,
-            standing.status,
-            packing.from_timestamp(standing.updated_at),
-            standing.last_seq,
-            standing.first_seq,
-            None if standing.due_at is None else packing.from_time(standing.due_at),
-            thread,
-        ),
+        (workflow, *position, updated_at, standing.last_seq, standing.first_seq, due_at, thread),
     )
     for number in standing.pins:
         threads.set_pin(db, thread, number, is_pinned=True)

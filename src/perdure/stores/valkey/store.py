@@ -322,13 +322,9 @@ async def inspect_server(url: str) -> ValkeyReport:
     finally:
         await client.aclose()
     name = "valkey" if "valkey_version" in info else "redis"
-    return ValkeyReport(
-        address,
-        version=f"{name.title()} {info.get(f'{name}_version') or '?'}",
-        round_trip_seconds=min(trips),
-        used_bytes=int(info.get("used_memory", 0)),
-        limit_bytes=int(info.get("maxmemory", 0)),
-    )
+    version = f"{name.title()} {info.get(f'{name}_version') or '?'}"
+    memory = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    return ValkeyReport(address, "", version, min(trips), *memory)
 
 
 def _problem(error: Exception) -> str:
