@@ -161,12 +161,9 @@ async def read_infos(db: Queries, thread_id: str, rows: Iterable[Any]) -> dict[i
 
 
 async def read_chunks(store: HasDatabase, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
-    rows = await store.db.rows(
-        "SELECT c.number, c.names, c.chunks FROM unnest($2::bigint[]) n (number), LATERAL (SELECT number, names,"
-        " chunks FROM {s}.commits WHERE thread = $1 AND number = n.number OFFSET 0) c",
-        thread_key(thread_id),
-        list(numbers),
-    )
+    commits = "SELECT number, names, chunks FROM {s}.commits WHERE thread = $1 AND number = n.number OFFSET 0"
+    query = f"SELECT c.number, c.names, c.chunks FROM unnest($2::bigint[]) n (number), LATERAL ({commits}) c"
+    rows = await store.db.rows(query, thread_key(thread_id), list(numbers))
     return {row["number"]: unpack_chunks(thread_id, row) for row in rows}
 
 

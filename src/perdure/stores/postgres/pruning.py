@@ -170,12 +170,9 @@ async def prune(store: HasDatabase, thread_id: str, checkpoint_ids: Iterable[str
     if thread_row is None:
         return 0
     check_thread_row(thread_id, thread_row)  # a damaged thread is not pruned
-    rows = await db.rows(
-        f"SELECT c.number, COALESCE(length(c.names), 0) AS names FROM {COMMITS} WHERE c.thread = $1"
-        f" AND c.checkpoint_id = ANY ($2::bytea[]) AND {HAS_CHECKPOINT} AND NOT c.is_pinned ORDER BY c.number",
-        key,
-        packed_ids,
-    )
+    prunable = f"c.thread = $1 AND c.checkpoint_id = ANY ($2::bytea[]) AND {HAS_CHECKPOINT} AND NOT c.is_pinned"
+    query = f"SELECT c.number, COALESCE(length(c.names), 0) AS names FROM {COMMITS} WHERE {prunable} ORDER BY c.number"
+    rows = await db.rows(query, key, packed_ids)
     numbers = [row["number"] for row in rows]
     if numbers:
         owner = live_owner(await db.row(OWNER, key)) if thread_row["head"] in numbers else None
@@ -330,13 +327,11 @@ async def lock_against_pruning(session: PgSession, thread: UUID) -> None:
 
 async def move_head(session: PgSession, thread: UUID, number: int) -> None:
     """After the checkpoint `number` was deleted: if it was the head, the newest one left becomes the head."""
-    moved = await session.value(
-        "UPDATE {s}.threads t SET due_at = NULL, head = (SELECT max(c.number) FROM {s}.commits c WHERE c.thread = $1"
-        f" AND c.number <> $2 AND {HAS_CHECKPOINT}) WHERE t.thread = $1 AND t.head = $2 RETURNING 1",
-        thread,
-        number,
+    newest = f"SELECT max(c.number) FROM {{s}}.commits c WHERE c.thread = $1 AND c.number <> $2 AND {HAS_CHECKPOINT}"
+    move = (
+        f"UPDATE {{s}}.threads t SET due_at = NULL, head = ({newest}) WHERE t.thread = $1 AND t.head = $2 RETURNING 1"
     )
-    if moved is not None:
+    if await session.value(move, thread, number) is not None:
         await session.rows("DELETE FROM {s}.journal WHERE thread = $1", thread)
         await session.rows("DELETE FROM {s}.requests WHERE thread = $1", thread)
 

@@ -240,18 +240,8 @@ def read_uncommitted(thread_id: str, row: Any) -> tuple[list[JournalEntry], list
 
 def read_commit(thread_id: str, row: Any, info: CheckpointInfo | None, events_dropped_before: int) -> Commit:
     """The commit as it was written, or as pruning left it. Raises DamagedCheckpoint."""
-    commit = Commit(
-        Lease(thread_id, "", 0),
-        row["number"],
-        info,
-        None if info is None else read_root(thread_id, row),
-        read_events(thread_id, row),
-        status=row["status"],
-        run_id=unpack_run_id(row),
-        timestamp=read_timestamp(row),
-        parent=row["parent"],
-        chunks=unpack_chunks(thread_id, row),
-        dropped=split_words(row["dropped"]),
-        carried=split_words(row["carried"]),
-    )
+    root, events = None if info is None else read_root(thread_id, row), read_events(thread_id, row)
+    chunks, dropped, carried = unpack_chunks(thread_id, row), split_words(row["dropped"]), split_words(row["carried"])
+    of_run = (row["status"], unpack_run_id(row), read_timestamp(row), row["parent"], chunks, dropped)
+    commit = Commit(Lease(thread_id, "", 0), row["number"], info, root, events, (), (), *of_run, carried=carried)
     return without_events(commit) if commit.number < events_dropped_before else commit  # dropped, but not freed yet

@@ -137,14 +137,10 @@ async def list_pending_requests(
 async def list_due(store: HasDatabase, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
     due: dict[str, ThreadInfo] = {}
     page_size = 1000 if limit is None else 2 * limit + 10
+    query = f"{_COLUMNS} FROM {{s}}.threads t {AND_PROCESS} WHERE t.due_at <= $1"
+    query += ' ORDER BY t.due_at, t.thread_id COLLATE "C" LIMIT $2 OFFSET $3'
     for page in count():  # few of them have an owner
-        rows = await store.db.rows(
-            f"{_COLUMNS} FROM {{s}}.threads t {AND_PROCESS} WHERE t.due_at <= $1"
-            ' ORDER BY t.due_at, t.thread_id COLLATE "C" LIMIT $2 OFFSET $3',
-            now,
-            page_size,
-            page * page_size,
-        )
+        rows = await store.db.rows(query, now, page_size, page * page_size)
         free = (info for row in rows if (info := _thread_info(row)).run_id is None)
         due |= {info.thread_id: info for info in free}  # a thread that moved between two pages comes again
         if len(rows) < page_size or (limit is not None and len(due) >= limit):

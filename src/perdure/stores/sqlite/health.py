@@ -209,13 +209,12 @@ def _find_changed_columns(db: SqliteDatabase, thread: int) -> list[tuple[int, st
 
     A pruned commit whose space is not freed yet has lost its id, but still has a root: it is not looked at.
     """
-    rows = db.execute(
-        f"SELECT {COLUMNS}, seal FROM commits WHERE thread = ? AND body IS NOT NULL AND (checkpoint_id IS NOT NULL"
-        " OR SUBSTR(body, 1, 8) <> CAST(? AS BLOB)) ORDER BY number",
-        (thread, '{"root":'),
+    has_columns = "checkpoint_id IS NOT NULL OR SUBSTR(body, 1, 8) <> CAST(? AS BLOB)"
+    query = (
+        f"SELECT {COLUMNS}, seal FROM commits WHERE thread = ? AND body IS NOT NULL AND ({has_columns}) ORDER BY number"
     )
     return [
         (row[1], to_id(row[2]))
-        for row in rows
+        for row in db.execute(query, (thread, '{"root":'))
         if not isinstance(row[-1], bytes) or row[-1][SEAL_BYTES:] != column_sum(row[:-1])
     ]

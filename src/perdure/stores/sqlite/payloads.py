@@ -93,16 +93,9 @@ def read_event_rows(db: SqliteDatabase, thread_id: str, after: int | None) -> li
 
 def _commit_of_row(thread_id: str, row: Any, info: CheckpointInfo | None) -> Commit:
     number, parent, status, run_id, timestamp, first_seq, events = row
-    return Commit(
-        Lease(thread_id, "", 0),
-        number,
-        info,
-        events=None if first_seq is None else LoggedEvents(first_seq, events or 0, b""),
-        status=status or "",
-        run_id=packing.to_id(run_id, packing.RUN) or "",
-        timestamp=packing.to_timestamp(timestamp),
-        parent=parent,
-    )
+    log = None if first_seq is None else LoggedEvents(first_seq, events or 0, b"")
+    of_run = (status or "", packing.to_id(run_id, packing.RUN) or "", packing.to_timestamp(timestamp))
+    return Commit(Lease(thread_id, "", 0), number, info, None, log, (), (), *of_run, parent)
 
 
 # ---------------------------------------------------------------- unpacked
