@@ -26,6 +26,7 @@ from perdure.stores.postgres.leases import OWNER, live_owner
 from perdure.stores.postgres.pool import IdTaken
 from perdure.stores.postgres.rows import (
     COLUMNS,
+    HAS_CONTENT,
     TYPES,
     UNCOMMITTED,
     check_id,
@@ -118,13 +119,8 @@ async def _create_thread(session: PgSession, thread_id: str) -> None:
     key = thread_key(thread_id)
     insert = "INSERT INTO {s}.threads (thread, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1"
     if await session.value(insert, key, thread_id) is None:
-        is_used = await session.value(
-            "SELECT number > 0 OR owner IS NOT NULL OR EXISTS (SELECT 1 FROM {s}.inbox WHERE thread = $1)"
-            " OR EXISTS (SELECT 1 FROM {s}.journal WHERE thread = $1) FROM {s}.threads"
-            " WHERE thread = $1 FOR UPDATE",
-            key,
-        )
-        if is_used is not False:
+        query = f"SELECT t.owner IS NOT NULL OR {HAS_CONTENT} FROM {{s}}.threads t WHERE t.thread = $1 FOR UPDATE"
+        if await session.value(query, key) is not False:
             raise ThreadExists(thread_id)
 
 
@@ -132,15 +128,11 @@ async def _add_commits(session: PgSession, header: ThreadHeader, commits: Sequen
     for commit in commits:
         check_ids(commit)
     ids = [pack_id(commit.info.checkpoint_id) for commit in commits if commit.info is not None]
-    duplicate = await session.row(
-        "SELECT c.checkpoint_id, t.thread_id FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
-        " WHERE c.checkpoint_id = ANY ($1::bytea[]) LIMIT 1",
-        ids,
-    )
+    query = f"SELECT c.checkpoint_id, t.thread_id FROM {COMMITS} WHERE c.checkpoint_id = ANY ($1::bytea[]) LIMIT 1"
+    duplicate = await session.row(query, ids)
     if duplicate is not None:
-        reason = (
-            f"its checkpoint {unpack_id(duplicate['checkpoint_id'])!r} is in thread {duplicate['thread_id']!r} here"
-        )
+        checkpoint_id, other = unpack_id(duplicate["checkpoint_id"]), duplicate["thread_id"]
+        reason = f"its checkpoint {checkpoint_id!r} is in thread {other!r} here"
         raise ThreadExists(header.thread_id, reason)
     lease = Lease(header.thread_id, "", 0)
     key = thread_key(header.thread_id)

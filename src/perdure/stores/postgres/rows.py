@@ -218,6 +218,12 @@ def unpack_chunks(thread_id: str, row: Any) -> dict[str, bytes]:
     return chunks
 
 
+HAS_CONTENT = """
+(t.number > 0 OR EXISTS (SELECT 1 FROM {s}.inbox i WHERE i.thread = t.thread)
+  OR EXISTS (SELECT 1 FROM {s}.journal j WHERE j.thread = t.thread))
+"""
+"""Of a thread `t`: a claim alone creates an empty one."""
+
 UNCOMMITTED = """
 LEFT JOIN LATERAL (SELECT array_agg(delivery_id ORDER BY entry) AS deliveries,
   array_agg(body ORDER BY entry) AS bodies, array_agg(seal ORDER BY entry) AS seals

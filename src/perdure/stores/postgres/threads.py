@@ -6,16 +6,18 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Unpack
 
 from perdure.errors import PerdureError, ThreadBusy, ThreadNotFound
 from perdure.records import Damage, PendingRequest, ThreadInfo
+from perdure.store import ThreadMatch
 from perdure.stores import packing
 from perdure.stores.postgres.checkpoints import COMMITS, HAS_CHECKPOINT, THREAD_ROW, check_thread_row
 from perdure.stores.postgres.copies import BATCH_SIZE
 from perdure.stores.postgres.database import Database, HasDatabase, PgSession
 from perdure.stores.postgres.leases import AND_PROCESS, OWNER_COLUMNS, live_owner
 from perdure.stores.postgres.rows import (
+    HAS_CONTENT,
     is_text,
     links_checksum,
     read_events,
@@ -35,11 +37,6 @@ INDEXED_CHARACTERS = 200
 _START = f'left(t.thread_id, {INDEXED_CHARACTERS}) COLLATE "C"'
 """Ordered by code points."""
 
-_IS_IN_USE = """
-(t.number > 0 OR EXISTS (SELECT 1 FROM {s}.inbox i WHERE i.thread = t.thread)
-  OR EXISTS (SELECT 1 FROM {s}.journal j WHERE j.thread = t.thread))
-"""
-
 _TABLES = ("commits", "journal", "inbox", "requests", "threads")
 
 _PAYLOADS = ("root", "events", "chunks", "names", "dropped", "carried", "checkpoint_id", "run_id")
@@ -58,14 +55,12 @@ SELECT COALESCE((SELECT sum({_ROW_BYTES} + {_COMMIT_BYTES})
 async def list_threads(
     store: HasDatabase,
     *,
-    workflow_name: str | None = None,
-    thread_id: str | None = None,
-    prefix: str | None = None,
     statuses: Collection[str] | None = None,
     limit: int | None = None,
     before: str | None = None,
+    **match: Unpack[ThreadMatch],
 ) -> Sequence[ThreadInfo]:
-    db, where = store.db, _Where(workflow_name, thread_id, prefix)
+    db, where = store.db, _Where(**match)
     if before is not None:
         moved = await db.value("SELECT moved FROM {s}.threads WHERE thread = $1", thread_key(before))
         if moved is None:
@@ -92,14 +87,14 @@ def _thread_info(row: Any) -> ThreadInfo:
 async def list_thread_ids(
     store: HasDatabase, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
 ) -> list[str]:
-    where = _Where(None, None, prefix)
+    where = _Where(prefix=prefix)
     if where.is_empty:
         return []
     if after is not None and is_text(after):
         where.add(f"{_START} >= left($, {INDEXED_CHARACTERS})", after)
         where.add('t.thread_id COLLATE "C" > $', after)
     rows = await store.db.rows(
-        f"SELECT t.thread_id FROM {{s}}.threads t WHERE {_IS_IN_USE}{where.text}"
+        f"SELECT t.thread_id FROM {{s}}.threads t WHERE {HAS_CONTENT}{where.text}"
         f' ORDER BY {_START}, t.thread_id COLLATE "C" LIMIT {where.bind(limit)}',
         *where.values,
     )
@@ -111,18 +106,13 @@ async def load_last_seq(store: HasDatabase, thread_id: str) -> int:
 
 
 async def list_pending_requests(
-    store: HasDatabase,
-    *,
-    workflow_name: str | None = None,
-    thread_id: str | None = None,
-    prefix: str | None = None,
-    limit: int | None = None,
+    store: HasDatabase, *, limit: int | None = None, **match: Unpack[ThreadMatch]
 ) -> Sequence[PendingRequest]:
-    where = _Where(workflow_name, thread_id, prefix)
+    where = _Where(**match)
     if where.is_empty:
         return []
     source = "{s}.requests r JOIN {s}.threads t ON t.thread = r.thread"
-    if prefix:  # start with the threads of the prefix, not with the requests of all threads
+    if match.get("prefix"):  # start with the threads of the prefix, not with the requests of all threads
         source = "{s}.threads t JOIN LATERAL (SELECT * FROM {s}.requests r WHERE r.thread = t.thread OFFSET 0) r"
         source += " ON true"
     rows = await store.db.rows(
@@ -256,7 +246,9 @@ async def measure_size(store: HasDatabase) -> int:
 class _Where:
     """The conditions on threads `t`: only those that are asked for, so that PostgreSQL chooses the right index."""
 
-    def __init__(self, workflow_name: str | None, thread_id: str | None, prefix: str | None) -> None:
+    def __init__(
+        self, workflow_name: str | None = None, thread_id: str | None = None, prefix: str | None = None
+    ) -> None:
         self.text = ""
         self.values: list[Any] = []
         self.is_empty = not all(text is None or is_text(text) for text in (workflow_name, prefix))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
 from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadNotFound
 from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo
+from perdure.store import ThreadMatch
 from perdure.stores.packing import RUN, first_after, from_id, from_time, is_writable, to_id, to_time, to_timestamp
 from perdure.stores.sqlite.commits import BLOCK, newest_checkpoint
 from perdure.stores.sqlite.schema import SqliteDatabase
@@ -42,15 +43,12 @@ LAST_SEQ = 2**62
 """Higher than every seq."""
 
 
-def _match_threads(
-    workflow_name: str | None, thread_id: str | None, prefix: str | None, statuses: Collection[str] | None = None
-) -> tuple[str, list[Any]]:
+def _match_threads(statuses: Collection[str] | None = None, **match: Unpack[ThreadMatch]) -> tuple[str, list[Any]]:
     """For a WHERE clause over threads `t` with workflows `w`: what to append, and its parameters."""
-    query, values = _match_prefix(prefix)
-    if workflow_name is not None:
-        query, values = f"{query} AND w.name = ?", [*values, workflow_name]
-    if thread_id is not None:
-        query, values = f"{query} AND t.thread_id = ?", [*values, thread_id]
+    query, values = _match_prefix(match.get("prefix"))
+    for column, value in (("w.name", match.get("workflow_name")), ("t.thread_id", match.get("thread_id"))):
+        if value is not None:
+            query, values = f"{query} AND {column} = ?", [*values, value]
     if statuses is not None:
         marks = ",".join("?" * len(statuses))
         query, values = f"{query} AND t.status IN ({marks})", [*values, *statuses]
@@ -79,15 +77,13 @@ def as_limit(limit: int | None) -> int:
 def list_threads(
     db: SqliteDatabase,
     *,
-    workflow_name: str | None = None,
-    thread_id: str | None = None,
-    prefix: str | None = None,
     statuses: Collection[str] | None = None,
     limit: int | None = None,
     before: str | None = None,
+    **match: Unpack[ThreadMatch],
 ) -> list[ThreadInfo]:
     """Raises ThreadNotFound for an unknown `before`."""
-    condition, values = _match_threads(workflow_name, thread_id, prefix, statuses)
+    condition, values = _match_threads(statuses, **match)
     if before is not None:
         row = db.execute("SELECT moved FROM threads WHERE thread_id = ?", (before,)).fetchone()
         if row is None:
@@ -120,16 +116,11 @@ def list_thread_ids(
 
 
 def list_requests(
-    db: SqliteDatabase,
-    *,
-    workflow_name: str | None = None,
-    thread_id: str | None = None,
-    prefix: str | None = None,
-    limit: int | None = None,
+    db: SqliteDatabase, *, limit: int | None = None, **match: Unpack[ThreadMatch]
 ) -> list[PendingRequest]:
-    condition, values = _match_threads(workflow_name, thread_id, prefix)
+    condition, values = _match_threads(**match)
     # CROSS JOIN fixes the order: with a prefix, first the threads, then their requests.
-    tables = "requests r JOIN threads t" if not prefix else "threads t CROSS JOIN requests r"
+    tables = "requests r JOIN threads t" if not match.get("prefix") else "threads t CROSS JOIN requests r"
     rows = db.execute(
         "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, w.name"
         f" FROM {tables} ON t.thread = r.thread LEFT JOIN workflows w ON w.workflow = t.workflow"

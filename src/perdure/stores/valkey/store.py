@@ -52,8 +52,7 @@ class Valkey:
 
     def __init__(self, url: str) -> None:
         self.address, self._options = parse_valkey_url(url, "Valkey")
-        consequence = "notifications are slower, nothing is lost; retrying"
-        self._breaker = CircuitBreaker(self.address, consequence)
+        self._breaker = CircuitBreaker(self.address, "notifications are slower, nothing is lost; retrying")
         self._by_loop: dict[asyncio.AbstractEventLoop, _LoopConnections] = {}
 
     def __repr__(self) -> str:
