@@ -141,7 +141,7 @@ MIN_GARBAGE_BYTES = 1_000_000
 def is_collection_due(count: int, live: int, size: int, live_size: int, *, at_rest: bool) -> bool:
     """Whether as much is garbage as was left the last time; when the thread comes to rest, a quarter is enough."""
     if at_rest:
-        return bool(count and (4 * count >= live or 4 * size >= live_size))
+        return count > 0 and (4 * count >= live or 4 * size >= live_size)
     return count >= max(MIN_GARBAGE, live) or size >= MIN_GARBAGE_BYTES + live_size
 
 

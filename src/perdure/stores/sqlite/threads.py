@@ -125,7 +125,7 @@ def _own_process(db: SqliteDatabase) -> int:
 def is_collection_due(db: SqliteDatabase, thread_id: str, *, at_rest: bool = False) -> bool:
     query = "SELECT garbage, live, garbage_bytes, live_bytes FROM threads WHERE thread_id = ?"
     row = db.execute(query, (thread_id,)).fetchone()
-    return row is not None and garbage.is_collection_due(*row, at_rest=at_rest)
+    return row is not None and row[0] > 0 and garbage.is_collection_due(*row, at_rest=at_rest)
 
 
 # ---------------------------------------------------------------- journal and inbox
