@@ -287,8 +287,7 @@ class Changes:
         return msgspec.structs.replace(header, journal=journal, inbox=[self.item(item) for item in header.inbox])
 
     def entry(self, entry: JournalEntry) -> JournalEntry:
-        body = self.change("journal", str(entry.delivery_id), entry.body)
-        return JournalEntry(entry.number, entry.delivery_id, body)
+        return msgspec.structs.replace(entry, body=self.change("journal", str(entry.delivery_id), entry.body))
 
     def item(self, item: InboxItem) -> InboxItem:
-        return InboxItem(item.item_id, item.kind, self.change("inbox", item.item_id, item.body))
+        return msgspec.structs.replace(item, body=self.change("inbox", item.item_id, item.body))

@@ -70,10 +70,8 @@ def _read_key(header: ThreadHeader, encryption: Encryption, store: str) -> bytes
             raise MissingKey(f"The store {store!r}", error.key_id) from error
         except DamagedCheckpoint as error:  # most likely a mixed-up key
             key_id = encryption.key_id_of(item.body)
-            reason = (
-                f"The store {store!r} was not written with the key that was given as {key_id!r}, or was changed. It"
-            )
-            raise MissingKey(reason, key_id) from error
+            reason = f"was not written with the key that was given as {key_id!r}, or was changed"
+            raise MissingKey(f"The store {store!r} {reason}. It", key_id) from error
     raise DamagedStore(store, "the key of its chunk names is missing")
 
 

@@ -95,11 +95,9 @@ def index_commit(
 
 def read_context(db: SqliteDatabase, thread: int) -> lines.LineContext:
     """The names that the next line of the thread need not repeat."""
-    row = db.execute(
-        "SELECT w.name, c.run_id, t.last_seq FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow"
-        " LEFT JOIN commits c ON c.thread = t.thread AND c.number = t.number WHERE t.thread = ?",
-        (thread,),
-    ).fetchone()
+    query = "SELECT w.name, c.run_id, t.last_seq FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow"
+    query += " LEFT JOIN commits c ON c.thread = t.thread AND c.number = t.number WHERE t.thread = ?"
+    row = db.execute(query, (thread,)).fetchone()
     return lines.LineContext(row[0], to_id(row[1], RUN), row[2])
 
 

@@ -76,14 +76,10 @@ FROM {{s}}.threads t {UNCOMMITTED} WHERE t.thread = $1
 
 async def set_pin(store: HasDatabase, checkpoint_id: str, *, is_pinned: bool) -> None:
     """Raises CheckpointNotFound. A lock prevents that the thread is deleted meanwhile."""
-    rows = is_text(checkpoint_id) and await store.db.rows(
-        f"WITH pinned AS (SELECT c.thread, c.number {BY_ID} FOR KEY SHARE OF t)"
-        " UPDATE {s}.commits c SET is_pinned = $2 FROM pinned WHERE c.thread = pinned.thread"
-        " AND c.number = pinned.number AND c.checkpoint_id = $1 RETURNING 1",
-        pack_id(checkpoint_id),
-        is_pinned,
-    )
-    if not rows:
+    query = f"WITH pinned AS (SELECT c.thread, c.number {BY_ID} FOR KEY SHARE OF t)"
+    query += " UPDATE {s}.commits c SET is_pinned = $2 FROM pinned WHERE c.thread = pinned.thread"
+    query += " AND c.number = pinned.number AND c.checkpoint_id = $1 RETURNING 1"
+    if not is_text(checkpoint_id) or not await store.db.rows(query, pack_id(checkpoint_id), is_pinned):
         raise CheckpointNotFound(checkpoint_id)
 
 

@@ -151,9 +151,8 @@ async def find_version(connection: Any, schema: str) -> int:
     if not tables:
         return 0
     if "meta" not in tables or "commits" not in tables:
-        reason = (
-            f"it holds tables of another program ({', '.join(sorted(tables)[:3])}); give perdure a schema of its own"
-        )
+        others = ", ".join(sorted(tables)[:3])
+        reason = f"it holds tables of another program ({others}); give perdure a schema of its own"
         raise StorageFailed("PostgresStore", f"use schema {schema!r}", reason)
     return int(await connection.fetchval(f"SELECT version FROM {quote_identifier(schema)}.meta"))
 

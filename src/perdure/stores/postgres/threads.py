@@ -71,11 +71,9 @@ async def list_threads(
     if where.is_empty:
         return []
     # The inner query selects, the outer one looks up the columns of the selected threads only.
-    rows = await db.rows(
-        f"{_COLUMNS} FROM (SELECT t.* FROM {{s}}.threads t WHERE t.number > 0{where.text}"
-        f" ORDER BY t.moved DESC LIMIT {where.bind(limit)}) t {AND_PROCESS} ORDER BY t.moved",
-        *where.values,
-    )
+    page = f"WHERE t.number > 0{where.text} ORDER BY t.moved DESC LIMIT {where.bind(limit)}"
+    newest = f"SELECT t.* FROM {{s}}.threads t {page}"
+    rows = await db.rows(f"{_COLUMNS} FROM ({newest}) t {AND_PROCESS} ORDER BY t.moved", *where.values)
     return [_thread_info(row) for row in rows]
 
 
@@ -93,12 +91,9 @@ async def list_thread_ids(
     if after is not None and is_text(after):
         where.add(f"{_START} >= left($, {INDEXED_CHARACTERS})", after)
         where.add('t.thread_id COLLATE "C" > $', after)
-    rows = await store.db.rows(
-        f"SELECT t.thread_id FROM {{s}}.threads t WHERE {HAS_CONTENT}{where.text}"
-        f' ORDER BY {_START}, t.thread_id COLLATE "C" LIMIT {where.bind(limit)}',
-        *where.values,
-    )
-    return [row["thread_id"] for row in rows]
+    page = f'{where.text} ORDER BY {_START}, t.thread_id COLLATE "C" LIMIT {where.bind(limit)}'
+    query = f"SELECT t.thread_id FROM {{s}}.threads t WHERE {HAS_CONTENT}{page}"
+    return [row["thread_id"] for row in await store.db.rows(query, *where.values)]
 
 
 async def load_last_seq(store: HasDatabase, thread_id: str) -> int:

@@ -142,12 +142,9 @@ def _release_id(db: SqliteDatabase, checkpoint_id: str, thread: int) -> bool:
 
 def move_head(db: SqliteDatabase, thread: int, number: int) -> None:
     """If `number` was the head and has lost its checkpoint, the newest checkpoint that is left becomes the head."""
-    moved = db.execute(
-        "UPDATE threads SET due_at = NULL, head = (SELECT MAX(number) FROM commits c"
-        " WHERE c.thread = threads.thread AND checkpoint_id IS NOT NULL) WHERE thread = ? AND head = ?",
-        (thread, number),
-    )
-    if moved.rowcount:
+    newest = "SELECT MAX(number) FROM commits c WHERE c.thread = threads.thread AND checkpoint_id IS NOT NULL"
+    query = f"UPDATE threads SET due_at = NULL, head = ({newest}) WHERE thread = ? AND head = ?"
+    if db.execute(query, (thread, number)).rowcount:
         db.execute("DELETE FROM journal WHERE thread = ?", (thread,))
         db.execute("DELETE FROM requests WHERE thread = ?", (thread,))
 
@@ -191,11 +188,9 @@ def prune_with_commit(db: SqliteDatabase, thread: ThreadRow, commit: Commit) -> 
 
 
 def _prune_checkpoint(db: SqliteDatabase, thread: int, number: int) -> None:
-    row = db.execute(
-        f"SELECT seq, {db.body_bytes} FROM commits c WHERE thread = ? AND number = ? AND checkpoint_id IS NOT NULL"
-        " AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.thread = c.thread AND p.number = c.number)",
-        (thread, number),
-    ).fetchone()
+    pin = "SELECT 1 FROM pins p WHERE p.thread = c.thread AND p.number = c.number"
+    query = f"SELECT seq, {db.body_bytes} FROM commits c WHERE thread = ? AND number = ? AND checkpoint_id IS NOT NULL"
+    row = db.execute(f"{query} AND NOT EXISTS ({pin})", (thread, number)).fetchone()
     if row is not None:
         seq, size = row
         db.execute("UPDATE commits SET checkpoint_id = NULL WHERE seq = ?", (seq,))
@@ -210,12 +205,10 @@ def drop_events(db: SqliteDatabase, thread: int, before: int) -> None:
     query = "SELECT first_seq FROM commits WHERE thread = ? AND number >= ? AND first_seq IS NOT NULL"
     row = db.execute(f"{query} ORDER BY number LIMIT 1", (thread, before)).fetchone()
     first = "last_seq + 1" if row is None else str(int(row[0]))
-    count, size = db.execute(
-        f"SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE thread = ? AND number >="
-        " (SELECT t.events_dropped_before FROM threads t WHERE t.thread = c.thread) AND number < ?"
-        " AND first_seq IS NOT NULL",
-        (thread, before),
-    ).fetchone()
+    start = "SELECT t.events_dropped_before FROM threads t WHERE t.thread = c.thread"
+    query = f"SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE thread = ? AND number < ?"
+    query += f" AND number >= ({start}) AND first_seq IS NOT NULL"
+    count, size = db.execute(query, (thread, before)).fetchone()
     changes = f"first_seq = MAX(first_seq, {first}), events_dropped_before = MAX(events_dropped_before, ?)"
     changes += ", garbage = garbage + ?, garbage_bytes = garbage_bytes + ?"
     db.execute(f"UPDATE threads SET {changes} WHERE thread = ?", (before, count, size, thread))

@@ -149,12 +149,9 @@ def set_pin(db: SqliteDatabase, checkpoint_id: str, *, is_pinned: bool) -> None:
 
 def note_collected(db: SqliteDatabase, thread: int) -> None:
     """Record that the thread has no garbage, and how much is live."""
-    db.execute(
-        "UPDATE threads SET garbage = 0, garbage_bytes = 0, (live, live_bytes) ="
-        f" (SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE c.thread = threads.thread)"
-        " WHERE thread = ?",
-        (thread,),
-    )
+    live = f"SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE c.thread = threads.thread"
+    changes = f"garbage = 0, garbage_bytes = 0, (live, live_bytes) = ({live})"
+    db.execute(f"UPDATE threads SET {changes} WHERE thread = ?", (thread,))
 
 
 def has_to_prune(db: SqliteDatabase, thread_id: str, checkpoint_ids: Iterable[str], events_before: int) -> bool:

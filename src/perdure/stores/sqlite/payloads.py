@@ -79,11 +79,9 @@ def read_event_rows(db: SqliteDatabase, thread_id: str, after: int | None) -> li
     if after is not None and max(after, 0) + 1 < first_seq:
         raise CursorExpired(thread_id, after, first_seq)
     seq = first_seq - 1 if after is None else after
-    rows = db.execute(
-        f"{_COMMIT} WHERE thread = ? AND first_seq IS NOT NULL AND number >= COALESCE((SELECT MAX(number) FROM commits"
-        " WHERE thread = ? AND first_seq <= ?), 0) AND first_seq + events > ? ORDER BY number",
-        (thread, thread, seq, seq + 1),
-    ).fetchall()
+    start = "SELECT MAX(number) FROM commits WHERE thread = ? AND first_seq <= ?"
+    query = f"{_COMMIT} WHERE thread = ? AND first_seq IS NOT NULL AND number >= COALESCE(({start}), 0)"
+    rows = db.execute(f"{query} AND first_seq + events > ? ORDER BY number", (thread, thread, seq, seq + 1)).fetchall()
     end = rows[-1][5] + rows[-1][6] - 1 if rows else seq
     if max(end, 0) < last_seq and last_seq >= first_seq:
         reason = f"the event log ends at event {end}, but {last_seq} were committed"

@@ -88,11 +88,9 @@ def find_owner(db: SqliteDatabase, thread_id: str) -> str | None:
 def renew_process(db: SqliteDatabase) -> int:
     """Extend the lease of this process; its row."""
     identity = process_identity.to_json(process_identity.this_process())
-    db.execute(
-        "INSERT INTO processes (identity, leased_until) VALUES (?, ?)"
-        " ON CONFLICT (identity) DO UPDATE SET leased_until = excluded.leased_until",
-        (identity, time.time() + process_identity.LEASE_SECONDS),
-    )
+    renew = "ON CONFLICT (identity) DO UPDATE SET leased_until = excluded.leased_until"
+    query = f"INSERT INTO processes (identity, leased_until) VALUES (?, ?) {renew}"
+    db.execute(query, (identity, time.time() + process_identity.LEASE_SECONDS))
     (process,) = db.execute("SELECT process FROM processes WHERE identity = ?", (identity,)).fetchone()
     db.process, db.renewed_at = int(process), time.monotonic()
     return db.process
@@ -164,12 +162,9 @@ def read_inbox(db: SqliteDatabase, thread: int, thread_id: str) -> list[InboxIte
 def consume_items(db: SqliteDatabase, thread_id: str, item_ids: Iterable[str]) -> None:
     """Mark items as consumed, also those that were posted in another store."""
     thread = ensure_thread(db, thread_id)
-    for item_id in item_ids:
-        db.execute(
-            "INSERT INTO inbox (thread, item_id, kind, body, seal) VALUES (?, ?, '', NULL, ?)"
-            " ON CONFLICT (thread, item_id) DO UPDATE SET body = NULL, seal = excluded.seal",
-            (thread, item_id, consumed_seal(thread_id, item_id)),
-        )
+    consume = "ON CONFLICT (thread, item_id) DO UPDATE SET body = NULL, seal = excluded.seal"
+    query = f"INSERT INTO inbox (thread, item_id, kind, body, seal) VALUES (?, ?, '', NULL, ?) {consume}"
+    db.executemany(query, [(thread, item_id, consumed_seal(thread_id, item_id)) for item_id in item_ids])
 
 
 def check_consumed(db: SqliteDatabase, thread: int, thread_id: str) -> None:
