@@ -88,9 +88,8 @@ class WorkerThread:
         with self._lock:  # after a `stop` in between, no thread would read the queue
             if self._process_id != os.getpid():
                 self._start()
-            jobs = self._waiting.get(together) if together is not None else None
-            if jobs is not None:
-                jobs.append(job)
+            if together is not None and together in self._waiting:
+                self._waiting[together].append(job)
             else:
                 jobs = [job]
                 if together is not None:

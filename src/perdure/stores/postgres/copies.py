@@ -161,7 +161,6 @@ async def _write_header(session: PgSession, header: ThreadHeader) -> None:
 
 async def copy_thread(store: HasDatabase, thread_id: str, to: str) -> None:
     check_id("thread id", to, None)
-
     ids: dict[str, str] = {}
     """The new checkpoint ids. A retry recognizes the copy of an earlier attempt by them."""
 

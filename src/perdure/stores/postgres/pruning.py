@@ -349,8 +349,7 @@ def chunk_names(row: Any) -> list[str]:
 
 def _batches(rows: Iterable[Any]) -> Iterator[list[int]]:
     """Numbers of commits, in batches whose chunk names stay small."""
-    batch: list[int] = []
-    size = 0
+    batch, size = list[int](), 0
     for row in rows:
         batch.append(row["number"])
         size += row["names"]

@@ -208,12 +208,9 @@ async def _check_thread(db: Database, thread_id: str) -> list[Damage]:
     inbox = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
     for item in await db.rows(inbox, key):
         damage += attempt(packing.unseal_item, thread_id, *item)
-    numbers: set[int] = set()
-    after = 0
-    query = (
-        f"SELECT c.*, ({HAS_CHECKPOINT}) AS has_checkpoint, c.number = ANY (t.pruned) AS is_pruned"
-        f" FROM {COMMITS} WHERE c.thread = $1 AND c.number > $2 ORDER BY c.number LIMIT $3"
-    )
+    numbers, after = set[int](), 0
+    query = f"SELECT c.*, ({HAS_CHECKPOINT}) AS has_checkpoint, c.number = ANY (t.pruned) AS is_pruned FROM {COMMITS}"
+    query += " WHERE c.thread = $1 AND c.number > $2 ORDER BY c.number LIMIT $3"
     while rows := await db.rows(query, key, after, BATCH_SIZE):
         for row in rows:
             numbers.add(row["number"])
