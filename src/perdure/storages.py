@@ -27,15 +27,21 @@ class StorageOptions(TypedDict, total=False):
 
     serializer: Codec | None
     allowed_types: Iterable[type | str] | None
-    allowed_checkpoint_types: Iterable[type | str] | None
     retention: Retention | type[Retention] | None
 
 
 class InMemoryCheckpointStorage(StoreCheckpointStorage):
     """Keeps checkpoints until the process ends: for tests, demonstrations and short-lived work."""
 
-    def __init__(self, *, encryption: AesGcm | None = None, **options: Unpack[StorageOptions]) -> None:
-        super().__init__(_encrypt(MemoryStore(), encryption), **options)
+    def __init__(
+        self,
+        *,
+        allowed_checkpoint_types: Iterable[type | str] | None = None,
+        encryption: AesGcm | None = None,
+        **options: Unpack[StorageOptions],
+    ) -> None:
+        store = _encrypt(MemoryStore(), encryption)
+        super().__init__(store, allowed_checkpoint_types=allowed_checkpoint_types, **options)
 
 
 class SqliteCheckpointStorage(StoreCheckpointStorage):
@@ -51,6 +57,7 @@ class SqliteCheckpointStorage(StoreCheckpointStorage):
         *,
         synchronous: Literal["FULL", "NORMAL"] = "FULL",
         busy_seconds: float = 30.0,
+        allowed_checkpoint_types: Iterable[type | str] | None = None,
         encryption: AesGcm | None = None,
         **options: Unpack[StorageOptions],
     ) -> None:
@@ -61,7 +68,7 @@ class SqliteCheckpointStorage(StoreCheckpointStorage):
         if os.fspath(path) == ":memory:":
             raise ValueError("A SqliteCheckpointStorage is a file. For one in memory use InMemoryCheckpointStorage().")
         store = SqliteStore(path, synchronous=synchronous, busy_seconds=busy_seconds)
-        super().__init__(_encrypt(store, encryption), **options)
+        super().__init__(_encrypt(store, encryption), allowed_checkpoint_types=allowed_checkpoint_types, **options)
 
 
 class FileCheckpointStorage(StoreCheckpointStorage):
@@ -76,6 +83,7 @@ class FileCheckpointStorage(StoreCheckpointStorage):
         *,
         fsync: bool = True,
         busy_seconds: float = 30.0,
+        allowed_checkpoint_types: Iterable[type | str] | None = None,
         encryption: AesGcm | None = None,
         **options: Unpack[StorageOptions],
     ) -> None:
@@ -86,7 +94,7 @@ class FileCheckpointStorage(StoreCheckpointStorage):
         self.storage_path = Path(storage_path)
         """The folder. The first write creates it."""
         store = FileStore(storage_path, fsync=fsync, busy_seconds=busy_seconds)
-        super().__init__(_encrypt(store, encryption), **options)
+        super().__init__(_encrypt(store, encryption), allowed_checkpoint_types=allowed_checkpoint_types, **options)
 
 
 class PostgresCheckpointStorage(StoreCheckpointStorage):
@@ -107,6 +115,7 @@ class PostgresCheckpointStorage(StoreCheckpointStorage):
         pool_size: int = 10,
         acquire_seconds: float = 30.0,
         statement_seconds: float = 30.0,
+        allowed_checkpoint_types: Iterable[type | str] | None = None,
         encryption: AesGcm | None = None,
         **options: Unpack[StorageOptions],
     ) -> None:
@@ -125,7 +134,7 @@ class PostgresCheckpointStorage(StoreCheckpointStorage):
             from perdure.stores.valkey.store import AcceleratedStore, Valkey
 
             store = AcceleratedStore(postgres, Valkey(redis_url), postgres.location)
-        super().__init__(_encrypt(store, encryption), **options)
+        super().__init__(_encrypt(store, encryption), allowed_checkpoint_types=allowed_checkpoint_types, **options)
 
 
 def open_store(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapp
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from os import urandom
-from typing import Protocol, TypeAlias, TypedDict
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -38,14 +38,6 @@ from perdure.records import (
 Rewrite: TypeAlias = Callable[[str, str, bytes], bytes]
 """Returns the new bytes of one payload, from its kind (`root`, `chunk`, `events`, `journal`, `inbox`), its name within
 its thread and kind (number of the commit, digest, delivery id, item id), and its bytes."""
-
-
-class ThreadMatch(TypedDict, total=False):
-    """The threads of a list: those that meet all conditions that are not None. `Store.threads` describes them."""
-
-    workflow_name: str | None
-    thread_id: str | None
-    prefix: str | None
 
 
 class Subscription(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypedDict
 from zlib import crc32
 
 import msgspec
@@ -15,7 +15,16 @@ from perdure.errors import DamagedCheckpoint
 from perdure.records import Commit, Damage, InboxItem, JournalEntry, LoggedEvents, ThreadHeader
 from perdure.store import Rewrite
 
-# ---------------------------------------------------------------- prefixes
+# ---------------------------------------------------------------- selections
+
+
+class ThreadMatch(TypedDict, total=False):
+    """The threads of a list: those that meet all conditions that are not None. `Store.threads` describes them."""
+
+    workflow_name: str | None
+    thread_id: str | None
+    prefix: str | None
+
 
 LAST_CODE = 0x10FFFF
 SURROGATES = range(0xD800, 0xE000)

@@ -25,10 +25,11 @@ from perdure.records import (
     ThreadHeader,
     ThreadInfo,
 )
-from perdure.store import Rewrite, ThreadMatch
+from perdure.store import Rewrite
 from perdure.stores.layer import copy_thread
 from perdure.stores.memory.thread import CheckpointIndex, MemoryThread
 from perdure.stores.notify import LocalBus, NotifyingStore, PollInterval
+from perdure.stores.packing import ThreadMatch
 from perdure.stores.process_identity import fence_conflict
 
 

@@ -10,7 +10,6 @@ from typing import Any, Unpack
 
 from perdure.errors import PerdureError, ThreadBusy, ThreadNotFound
 from perdure.records import Damage, PendingRequest, ThreadInfo
-from perdure.store import ThreadMatch
 from perdure.stores import packing
 from perdure.stores.postgres.checkpoints import COMMITS, HAS_CHECKPOINT, THREAD_ROW, check_thread_row
 from perdure.stores.postgres.copies import BATCH_SIZE
@@ -58,7 +57,7 @@ async def list_threads(
     statuses: Collection[str] | None = None,
     limit: int | None = None,
     before: str | None = None,
-    **match: Unpack[ThreadMatch],
+    **match: Unpack[packing.ThreadMatch],
 ) -> Sequence[ThreadInfo]:
     db, where = store.db, _Where(**match)
     if before is not None:
@@ -101,7 +100,7 @@ async def load_last_seq(store: HasDatabase, thread_id: str) -> int:
 
 
 async def list_pending_requests(
-    store: HasDatabase, *, limit: int | None = None, **match: Unpack[ThreadMatch]
+    store: HasDatabase, *, limit: int | None = None, **match: Unpack[packing.ThreadMatch]
 ) -> Sequence[PendingRequest]:
     where = _Where(**match)
     if where.is_empty:

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadNotFound
 from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo
-from perdure.store import ThreadMatch
+from perdure.stores import packing
 from perdure.stores.packing import RUN, first_after, from_id, from_time, is_writable, to_id, to_time, to_timestamp
 from perdure.stores.sqlite.commits import BLOCK, newest_checkpoint
 from perdure.stores.sqlite.schema import SqliteDatabase
@@ -43,7 +43,9 @@ LAST_SEQ = 2**62
 """Higher than every seq."""
 
 
-def _match_threads(statuses: Collection[str] | None = None, **match: Unpack[ThreadMatch]) -> tuple[str, list[Any]]:
+def _match_threads(
+    statuses: Collection[str] | None = None, **match: Unpack[packing.ThreadMatch]
+) -> tuple[str, list[Any]]:
     """For a WHERE clause over threads `t` with workflows `w`: what to append, and its parameters."""
     query, values = _match_prefix(match.get("prefix"))
     for column, value in (("w.name", match.get("workflow_name")), ("t.thread_id", match.get("thread_id"))):
@@ -80,7 +82,7 @@ def list_threads(
     statuses: Collection[str] | None = None,
     limit: int | None = None,
     before: str | None = None,
-    **match: Unpack[ThreadMatch],
+    **match: Unpack[packing.ThreadMatch],
 ) -> list[ThreadInfo]:
     """Raises ThreadNotFound for an unknown `before`."""
     condition, values = _match_threads(statuses, **match)
@@ -116,7 +118,7 @@ def list_thread_ids(
 
 
 def list_requests(
-    db: SqliteDatabase, *, limit: int | None = None, **match: Unpack[ThreadMatch]
+    db: SqliteDatabase, *, limit: int | None = None, **match: Unpack[packing.ThreadMatch]
 ) -> list[PendingRequest]:
     condition, values = _match_threads(**match)
     # CROSS JOIN fixes the order: with a prefix, first the threads, then their requests.
