@@ -141,10 +141,9 @@ async def _add_commits(session: PgSession, header: ThreadHeader, commits: Sequen
 
 async def _write_header(session: PgSession, header: ThreadHeader) -> None:
     thread_id, key = header.thread_id, thread_key(header.thread_id)
-    update = (
-        "UPDATE {s}.threads SET workflow = $2, number = $3, fence = GREATEST(fence, $4), status = $5, updated_at = $6,"
-    )
-    update += " last_seq = $7, first_seq = $8, head = $9, due_at = $10, moved = nextval('{s}.moves') WHERE thread = $1"
+    changes = "workflow = $2, number = $3, fence = GREATEST(fence, $4), status = $5, updated_at = $6, last_seq = $7"
+    changes += ", first_seq = $8, head = $9, due_at = $10, moved = nextval('{s}.moves')"
+    update = f"UPDATE {{s}}.threads SET {changes} WHERE thread = $1"
     await session.rows(update, key, header.workflow_name, *(getattr(header, name) for name in _OF_HEADER))
     pin = "UPDATE {s}.commits SET is_pinned = true WHERE thread = $1 AND number = ANY ($2::bigint[])"
     await session.rows(pin, key, list(header.pins))

@@ -143,11 +143,8 @@ def in_schema(text: str, schema: str) -> str:
 
 async def find_version(connection: Any, schema: str) -> int:
     """0 for a schema without tables. Raises StorageFailed for a schema with tables of another program."""
-    tables = await connection.fetchval(
-        "SELECT array_agg(c.relname::text) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')",
-        schema,
-    )
+    query = "SELECT array_agg(c.relname::text) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    tables = await connection.fetchval(f"{query} WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')", schema)
     if not tables:
         return 0
     if "meta" not in tables or "commits" not in tables:

@@ -109,13 +109,10 @@ async def list_pending_requests(
     if match.get("prefix"):  # start with the threads of the prefix, not with the requests of all threads
         source = "{s}.threads t JOIN LATERAL (SELECT * FROM {s}.requests r WHERE r.thread = t.thread OFFSET 0) r"
         source += " ON true"
-    rows = await store.db.rows(
-        "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, t.workflow"
-        f" FROM {source} WHERE true{where.text}"
-        f' ORDER BY r.asked_at, t.thread_id COLLATE "C", r.request_id COLLATE "C" LIMIT {where.bind(limit)}',
-        *where.values,
-    )
-    return [PendingRequest(*row) for row in rows]
+    order = 'r.asked_at, t.thread_id COLLATE "C", r.request_id COLLATE "C"'
+    query = "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, t.workflow"
+    query += f" FROM {source} WHERE true{where.text} ORDER BY {order} LIMIT {where.bind(limit)}"
+    return [PendingRequest(*row) for row in await store.db.rows(query, *where.values)]
 
 
 async def list_due(store: HasDatabase, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:

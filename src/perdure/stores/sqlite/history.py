@@ -97,12 +97,9 @@ def restore_header(db: SqliteDatabase, thread: int, standing: ThreadHeader) -> N
 
 def read_standing(db: SqliteDatabase, thread_id: str) -> ThreadHeader | None:
     """All of a thread but its commits. Raises DamagedCheckpoint."""
-    row = db.execute(
-        "SELECT t.thread, w.name, t.number, t.fence, t.status, t.updated_at, t.last_seq, t.first_seq, t.head,"
-        " t.due_at FROM threads t LEFT JOIN workflows w USING (workflow)"
-        f" WHERE t.thread_id = ? AND {HAS_CONTENT}",
-        (thread_id,),
-    ).fetchone()
+    columns = "t.thread, w.name, t.number, t.fence, t.status, t.updated_at, t.last_seq, t.first_seq, t.head, t.due_at"
+    source = f"threads t LEFT JOIN workflows w USING (workflow) WHERE t.thread_id = ? AND {HAS_CONTENT}"
+    row = db.execute(f"SELECT {columns} FROM {source}", (thread_id,)).fetchone()
     if row is None:
         return None
     thread, name, number, fence, status, updated_at, last_seq, first_seq, head, due_at = row

@@ -123,12 +123,10 @@ def list_requests(
     condition, values = _match_threads(**match)
     # CROSS JOIN fixes the order: with a prefix, first the threads, then their requests.
     tables = "requests r JOIN threads t" if not match.get("prefix") else "threads t CROSS JOIN requests r"
-    rows = db.execute(
-        "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, w.name"
-        f" FROM {tables} ON t.thread = r.thread LEFT JOIN workflows w ON w.workflow = t.workflow"
-        f" WHERE 1{condition} ORDER BY r.asked_at, t.thread_id, r.request_id LIMIT ?",
-        (*values, as_limit(limit)),
-    )
+    source = f"{tables} ON t.thread = r.thread LEFT JOIN workflows w ON w.workflow = t.workflow WHERE 1{condition}"
+    query = f"SELECT t.thread_id, request_id, executor_id, asked_at, deadline, assignee, w.name FROM {source}"
+    query += " ORDER BY r.asked_at, t.thread_id, r.request_id LIMIT ?"
+    rows = db.execute(query, (*values, as_limit(limit)))
     requests = []
     for thread_id, request_id, executor_id, asked_at, deadline, assignee, name in rows:
         times = to_time(asked_at), None if deadline is None else to_time(deadline)
