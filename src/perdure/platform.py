@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 # Windows locks a range of bytes and blocks reads of it by others: lock a byte far behind any content.
 _LOCK_OFFSET = 0x7FFF_FFFF_0000
@@ -98,6 +98,21 @@ def unlock_file(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
+class Resettable(Protocol):
+    def reset(self) -> None: ...
+
+
+def reset_in_children(objects: Iterable[Resettable]) -> None:
+    """Call `reset` of these objects in each forked child, before it does anything else."""
+
+    def reset_all() -> None:
+        for each in list(objects):
+            each.reset()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=reset_all)
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
     """Identifies one process, also against a later one with the same pid."""
@@ -109,6 +124,8 @@ class ProcessIdentity:
     pid: int
     started: str
     """Its start time in the system's own notation. Compare it for equality only."""
+    token: str = ""
+    """Random, in the identity of an owner of threads: distinguishes processes on hosts without a boot id."""
 
 
 def process_identity(pid: int | None = None) -> ProcessIdentity:

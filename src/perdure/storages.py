@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 from urllib.parse import unquote
 
 from perdure.checkpoints.history.retention import Retention
@@ -22,25 +22,26 @@ if TYPE_CHECKING:
     from perdure.codecs.aes_gcm import AesGcm as AesGcm  # noqa: PLC0414  # for agent_workflow, too
 
 
+class StorageOptions(TypedDict, total=False):
+    """Options that all storages have, as `StoreCheckpointStorage` takes them."""
+
+    serializer: Codec | None
+    allowed_types: Iterable[type | str] | None
+    retention: Retention | type[Retention] | None
+
+
 class InMemoryCheckpointStorage(StoreCheckpointStorage):
     """Keeps checkpoints until the process ends: for tests, demonstrations and short-lived work."""
 
     def __init__(
         self,
         *,
-        serializer: Codec | None = None,
-        allowed_types: Iterable[type | str] | None = None,
         allowed_checkpoint_types: Iterable[type | str] | None = None,
-        retention: Retention | type[Retention] | None = None,
         encryption: AesGcm | None = None,
+        **options: Unpack[StorageOptions],
     ) -> None:
-        super().__init__(
-            _encrypt(MemoryStore(), encryption),
-            serializer=serializer,
-            allowed_types=allowed_types,
-            allowed_checkpoint_types=allowed_checkpoint_types,
-            retention=retention,
-        )
+        store = _encrypt(MemoryStore(), encryption)
+        super().__init__(store, allowed_checkpoint_types=allowed_checkpoint_types, **options)
 
 
 class SqliteCheckpointStorage(StoreCheckpointStorage):
@@ -56,11 +57,9 @@ class SqliteCheckpointStorage(StoreCheckpointStorage):
         *,
         synchronous: Literal["FULL", "NORMAL"] = "FULL",
         busy_seconds: float = 30.0,
-        serializer: Codec | None = None,
-        allowed_types: Iterable[type | str] | None = None,
         allowed_checkpoint_types: Iterable[type | str] | None = None,
-        retention: Retention | type[Retention] | None = None,
         encryption: AesGcm | None = None,
+        **options: Unpack[StorageOptions],
     ) -> None:
         if synchronous not in ("FULL", "NORMAL"):
             raise ValueError(f"synchronous expects 'FULL' or 'NORMAL', got {synchronous!r}.")
@@ -68,13 +67,8 @@ class SqliteCheckpointStorage(StoreCheckpointStorage):
         _check_seconds(busy_seconds)
         if os.fspath(path) == ":memory:":
             raise ValueError("A SqliteCheckpointStorage is a file. For one in memory use InMemoryCheckpointStorage().")
-        super().__init__(
-            _encrypt(SqliteStore(path, synchronous=synchronous, busy_seconds=busy_seconds), encryption),
-            serializer=serializer,
-            allowed_types=allowed_types,
-            allowed_checkpoint_types=allowed_checkpoint_types,
-            retention=retention,
-        )
+        store = SqliteStore(path, synchronous=synchronous, busy_seconds=busy_seconds)
+        super().__init__(_encrypt(store, encryption), allowed_checkpoint_types=allowed_checkpoint_types, **options)
 
 
 class FileCheckpointStorage(StoreCheckpointStorage):
@@ -89,11 +83,9 @@ class FileCheckpointStorage(StoreCheckpointStorage):
         *,
         fsync: bool = True,
         busy_seconds: float = 30.0,
-        serializer: Codec | None = None,
-        allowed_types: Iterable[type | str] | None = None,
         allowed_checkpoint_types: Iterable[type | str] | None = None,
-        retention: Retention | type[Retention] | None = None,
         encryption: AesGcm | None = None,
+        **options: Unpack[StorageOptions],
     ) -> None:
         _check_path(storage_path, "FileCheckpointStorage")
         _check_seconds(busy_seconds)
@@ -101,13 +93,8 @@ class FileCheckpointStorage(StoreCheckpointStorage):
             raise TypeError(f"fsync expects True or False, got {fsync!r}.")
         self.storage_path = Path(storage_path)
         """The folder. The first write creates it."""
-        super().__init__(
-            _encrypt(FileStore(storage_path, fsync=fsync, busy_seconds=busy_seconds), encryption),
-            serializer=serializer,
-            allowed_types=allowed_types,
-            allowed_checkpoint_types=allowed_checkpoint_types,
-            retention=retention,
-        )
+        store = FileStore(storage_path, fsync=fsync, busy_seconds=busy_seconds)
+        super().__init__(_encrypt(store, encryption), allowed_checkpoint_types=allowed_checkpoint_types, **options)
 
 
 class PostgresCheckpointStorage(StoreCheckpointStorage):
@@ -128,39 +115,26 @@ class PostgresCheckpointStorage(StoreCheckpointStorage):
         pool_size: int = 10,
         acquire_seconds: float = 30.0,
         statement_seconds: float = 30.0,
-        serializer: Codec | None = None,
-        allowed_types: Iterable[type | str] | None = None,
         allowed_checkpoint_types: Iterable[type | str] | None = None,
-        retention: Retention | type[Retention] | None = None,
         encryption: AesGcm | None = None,
+        **options: Unpack[StorageOptions],
     ) -> None:
         _check_dsn(dsn)
         _check_schema(schema)
         if type(pool_size) is not int or pool_size < 1:
             raise ValueError(f"pool_size expects a number of connections, 1 or more, got {pool_size!r}.")
-        _check_seconds(acquire_seconds, "acquire_seconds")
-        _check_seconds(statement_seconds, "statement_seconds")
+        limits = {"acquire_seconds": acquire_seconds, "statement_seconds": statement_seconds}
+        for name, seconds in limits.items():
+            _check_seconds(seconds, name)
         from perdure.stores.postgres.store import PostgresStore
 
-        postgres = PostgresStore(
-            dsn,
-            schema=schema,
-            pool_size=pool_size,
-            acquire_seconds=acquire_seconds,
-            statement_seconds=statement_seconds,
-        )
+        postgres = PostgresStore(dsn, schema=schema, pool_size=pool_size, **limits)
         store: Store = postgres
         if redis_url is not None:
             from perdure.stores.valkey.store import AcceleratedStore, Valkey
 
             store = AcceleratedStore(postgres, Valkey(redis_url), postgres.location)
-        super().__init__(
-            _encrypt(store, encryption),
-            serializer=serializer,
-            allowed_types=allowed_types,
-            allowed_checkpoint_types=allowed_checkpoint_types,
-            retention=retention,
-        )
+        super().__init__(_encrypt(store, encryption), allowed_checkpoint_types=allowed_checkpoint_types, **options)
 
 
 def open_store(

@@ -37,10 +37,7 @@ def storage_errors(storage: object, action: str) -> Iterator[None]:
 async def is_encrypted(store: Store) -> bool:
     """Whether the store gives encrypted payloads: then it has the reserved thread, which other stores lack."""
     with storage_errors(store, "look whether it is encrypted"):
-        has_thread = getattr(store, "has_thread", None)  # much cheaper, in stores that have it
-        if has_thread is not None:
-            return bool(await has_thread(RESERVED_THREAD))
-        return await store.thread_header(RESERVED_THREAD) is not None
+        return RESERVED_THREAD in await store.thread_ids(prefix=RESERVED_THREAD, limit=1)
 
 
 async def refuse_missing_key(store: Store) -> None:

@@ -116,14 +116,10 @@ def _relink(lineage: Lineage, lineages: Mapping[int, Lineage], resolved: Mapping
         added.update(ancestor.received_chunks)
         dropped -= added
     added.difference_update(lineage.own)
-    return Lineage(
-        lineage.number,
-        None if parent is None else parent.number,
-        True,
-        lineage.added,
-        frozenset() if parent is None else frozenset(map(_join, dropped)),
-        frozenset(map(_join, added)),
-    )
+    carried = frozenset(map(_join, added))
+    if parent is None:
+        return Lineage(lineage.number, None, True, lineage.added, frozenset(), carried)
+    return Lineage(lineage.number, parent.number, True, lineage.added, frozenset(map(_join, dropped)), carried)
 
 
 def _split(ref: str) -> Ref:
@@ -136,6 +132,17 @@ def _join(ref: Ref) -> str:
 
 
 # ---------------------------------------------------------------- commits
+
+MIN_GARBAGE = 16
+MIN_GARBAGE_BYTES = 1_000_000
+"""Commits, or bytes of them, that are garbage before it is collected, since that reads all commits of the thread."""
+
+
+def is_collection_due(count: int, live: int, size: int, live_size: int, *, at_rest: bool) -> bool:
+    """Whether as much is garbage as was left the last time; when the thread comes to rest, a quarter is enough."""
+    if at_rest:
+        return count > 0 and (4 * count >= live or 4 * size >= live_size)
+    return count >= max(MIN_GARBAGE, live) or size >= MIN_GARBAGE_BYTES + live_size
 
 
 def prune_commits(
@@ -194,11 +201,6 @@ def _prune_commit(commit: Commit, plan: Pruning, *, is_pruned: bool) -> Commit:
 
 def _to_lineage(commit: Commit, pruned: Collection[int]) -> Lineage:
     refers, own = (False, ()) if commit.events is None else (commit.events.refers, commit.events.own)
-    return Lineage(
-        commit.number,
-        commit.parent,
-        (commit.info is not None and commit.number not in pruned) or refers,
-        frozenset(commit.chunks).difference(own),
-        frozenset(commit.dropped),
-        frozenset(commit.carried),
-    )
+    is_kept = (commit.info is not None and commit.number not in pruned) or refers
+    added, dropped = frozenset(commit.chunks).difference(own), frozenset(commit.dropped)
+    return Lineage(commit.number, commit.parent, is_kept, added, dropped, frozenset(commit.carried))

@@ -15,6 +15,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from weakref import WeakSet, WeakValueDictionary
 
+from perdure.platform import reset_in_children
+
 MAX_QUEUED_BODIES = 1000
 MAX_QUEUED_BYTES = 4 * 1024 * 1024
 """The most notifications that a subscription holds for a slow reader; it drops later ones."""
@@ -175,18 +177,10 @@ class NotifyingStore:
 
 
 _BUSES: WeakSet[LocalBus] = WeakSet()
+reset_in_children(_BUSES)
 _BY_LOCATION: WeakValueDictionary[object, LocalBus] = WeakValueDictionary()
 
 
 def bus_for(location: object) -> LocalBus:
     """The bus of this location: several stores of a process may use one file or database."""
     return _BY_LOCATION.setdefault(location, LocalBus())
-
-
-def _reset_all() -> None:
-    for bus in list(_BUSES):
-        bus.reset()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_all)

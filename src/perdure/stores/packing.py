@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypedDict
 from zlib import crc32
 
 import msgspec
@@ -15,7 +15,16 @@ from perdure.errors import DamagedCheckpoint
 from perdure.records import Commit, Damage, InboxItem, JournalEntry, LoggedEvents, ThreadHeader
 from perdure.store import Rewrite
 
-# ---------------------------------------------------------------- prefixes
+# ---------------------------------------------------------------- selections
+
+
+class ThreadMatch(TypedDict, total=False):
+    """The threads of a list: those that meet all conditions that are not None. `Store.threads` describes them."""
+
+    workflow_name: str | None
+    thread_id: str | None
+    prefix: str | None
+
 
 LAST_CODE = 0x10FFFF
 SURROGATES = range(0xD800, 0xE000)
@@ -24,7 +33,11 @@ SURROGATES = range(0xD800, 0xE000)
 
 def is_writable(text: str) -> bool:
     """Whether the text can be stored. No stored text begins with one that cannot."""
-    return not any(ord(character) in SURROGATES for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def first_after(prefix: str) -> str | None:
@@ -134,9 +147,9 @@ class Chunks(Mapping[str, bytes]):
         return len(self._stored)
 
 
-_decoder = msgspec.json.Decoder(Body)
+unpack_body = msgspec.json.Decoder(Body).decode
+"""Raises msgspec.DecodeError, or ValidationError, which is one."""
 _chunks_decoder = msgspec.json.Decoder(_Chunks)
-_encode = msgspec.json.encode
 
 
 def count_bytes(commit: Commit) -> int:
@@ -146,25 +159,15 @@ def count_bytes(commit: Commit) -> int:
 
 
 def to_body(commit: Commit) -> Body:
-    events = commit.events
-    return Body(
-        NOTHING if commit.root is None else msgspec.Raw(commit.root),
-        dict(zip(commit.chunks, map(msgspec.Raw, commit.chunks.values()), strict=True)),
-        commit.dropped,
-        commit.carried,
-        NOTHING if events is None else msgspec.Raw(events.body),
-        events is not None and events.refers,
-        () if events is None else events.own,
-    )
+    root, events = NOTHING if commit.root is None else msgspec.Raw(commit.root), commit.events
+    chunks = dict(zip(commit.chunks, map(msgspec.Raw, commit.chunks.values()), strict=True))
+    if events is None:
+        return Body(root, chunks, commit.dropped, commit.carried)
+    return Body(root, chunks, commit.dropped, commit.carried, msgspec.Raw(events.body), events.refers, events.own)
 
 
 def pack_body(commit: Commit) -> bytes:
-    return _encode(to_body(commit))
-
-
-def unpack_body(data: bytes) -> Body:
-    """Raises msgspec.DecodeError, or ValidationError, which is one."""
-    return _decoder.decode(data)
+    return msgspec.json.encode(to_body(commit))
 
 
 def unpack_chunks(data: bytes) -> Chunks:
@@ -172,22 +175,14 @@ def unpack_chunks(data: bytes) -> Chunks:
     return Chunks(_chunks_decoder.decode(data).chunks, bytes)  # a lookup copies the chunk out of the body
 
 
-def repack_body(body: Body) -> bytes:
-    return _encode(body)
-
-
-def logged_events(body: Body, first_seq: int, count: int) -> LoggedEvents | None:
-    if body.events is NOTHING:
-        return None
-    return LoggedEvents(first_seq, count, bytes(body.events), body.refers, body.own)
-
-
 def with_body(commit: Commit, body: Body) -> Commit:
-    """The commit with these payloads."""
+    events = None if body.events is NOTHING else commit.events
+    if events is not None:
+        events = LoggedEvents(events.first_seq, events.count, bytes(body.events), body.refers, body.own)
     return msgspec.structs.replace(
         commit,
         root=None if body.root is NOTHING else bytes(body.root),
-        events=None if commit.events is None else logged_events(body, commit.events.first_seq, commit.events.count),
+        events=events,
         chunks={digest: bytes(chunk) for digest, chunk in body.chunks.items()},
         dropped=body.dropped,
         carried=body.carried,
@@ -208,7 +203,7 @@ def item_seal(thread_id: str, item_id: str, kind: str, body: bytes) -> bytes:
     return seal(f"{thread_id}\0{item_id}\0{kind}", 0, body)
 
 
-def unseal_entry(thread_id: str, number: int, delivery_id: int, body: object, sealed: object) -> JournalEntry:
+def unseal_entry(thread_id: str, delivery_id: int, body: object, sealed: object, *, number: int = 0) -> JournalEntry:
     """Raises DamagedCheckpoint if the entry was changed."""
     if not isinstance(body, bytes) or seal(thread_id, delivery_id, body) != sealed:
         raise DamagedCheckpoint("of its head", f"the journal of delivery {delivery_id} was changed", thread_id)
@@ -220,6 +215,13 @@ def unseal_item(thread_id: str, item_id: str, kind: str, body: object, sealed: o
     if not isinstance(body, bytes) or item_seal(thread_id, item_id, kind, body) != sealed:
         raise changed_item(thread_id, item_id)
     return InboxItem(item_id, kind, body)
+
+
+_SEALED: dict[str, tuple[Callable[..., object], Callable[..., bytes]]] = {
+    "journal": (unseal_entry, seal),
+    "inbox": (unseal_item, item_seal),
+}
+"""How the rows of these tables are proved, and sealed."""
 
 
 def changed_item(thread_id: str, item_id: str) -> DamagedCheckpoint:
@@ -265,39 +267,23 @@ class Changes:
 
     def body(self, number: int, body: Body) -> Body:
         """The body with all its payloads changed; the same object if none came back different."""
-        before = self.count
-        changed = Body(
-            self.change_raw("root", str(number), body.root),
-            {digest: self.change_raw("chunk", digest, chunk) for digest, chunk in body.chunks.items()},
-            body.dropped,
-            body.carried,
-            self.change_raw("events", str(number), body.events),
-            body.refers,
-            body.own,
-        )
-        return body if self.count == before else changed
+        before, root = self.count, self.change_raw("root", str(number), body.root)
+        chunks = {digest: self.change_raw("chunk", digest, chunk) for digest, chunk in body.chunks.items()}
+        events = self.change_raw("events", str(number), body.events)
+        same = self.count == before
+        return body if same else msgspec.structs.replace(body, root=root, chunks=chunks, events=events)
 
-    def sealed_entry(self, thread_id: str, delivery_id: int, body: bytes, sealed: object) -> tuple[bytes, bytes] | None:
-        """The new body and seal of a journal entry; None if it stays."""
+    def reseal(self, table: str, thread_id: str, *row: Any) -> tuple[bytes, bytes] | None:
+        """The new body and seal of a row of the journal or the inbox, which ends with both; None if it stays."""
+        unseal, make_seal = _SEALED[table]
+        *place, body, _ = row
         try:
-            entry = unseal_entry(thread_id, 0, delivery_id, body, sealed)
+            unseal(thread_id, *row)
         except DamagedCheckpoint as error:
             self.damage.append(error)
             return None
-        after = self.entry(entry).body
-        return None if after == body else (after, seal(thread_id, delivery_id, after))
-
-    def sealed_item(
-        self, thread_id: str, item_id: str, kind: str, body: bytes, sealed: object
-    ) -> tuple[bytes, bytes] | None:
-        """The new body and seal of an inbox item; None if it stays."""
-        try:
-            item = unseal_item(thread_id, item_id, kind, body, sealed)
-        except DamagedCheckpoint as error:
-            self.damage.append(error)
-            return None
-        after = self.item(item).body
-        return None if after == body else (after, item_seal(thread_id, item_id, kind, after))
+        after = self.change(table, str(place[0]), body)
+        return None if after == body else (after, make_seal(thread_id, *place, after))
 
     def commit(self, commit: Commit) -> Commit:
         """The same for a commit that is not packed."""
@@ -306,13 +292,11 @@ class Changes:
         return commit if after is before else with_body(commit, after)
 
     def header(self, header: ThreadHeader) -> ThreadHeader:
-        """The header with its journal and inbox changed."""
         journal = [self.entry(entry) for entry in header.journal]
         return msgspec.structs.replace(header, journal=journal, inbox=[self.item(item) for item in header.inbox])
 
     def entry(self, entry: JournalEntry) -> JournalEntry:
-        body = self.change("journal", str(entry.delivery_id), entry.body)
-        return JournalEntry(entry.number, entry.delivery_id, body)
+        return msgspec.structs.replace(entry, body=self.change("journal", str(entry.delivery_id), entry.body))
 
     def item(self, item: InboxItem) -> InboxItem:
-        return InboxItem(item.item_id, item.kind, self.change("inbox", item.item_id, item.body))
+        return msgspec.structs.replace(item, body=self.change("inbox", item.item_id, item.body))

@@ -7,7 +7,7 @@ process renews it, and one whose lease has expired counts as dead.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from functools import lru_cache
 
 import msgspec
@@ -21,21 +21,13 @@ RENEW_SECONDS = 3.0
 """How often a process renews its lease: three times before it would expire."""
 
 
-@dataclass(frozen=True)
-class Process(ProcessIdentity):
-    """The identity of an owner, as a store keeps it."""
-
-    token: str
-    """Random: distinguishes processes on hosts without a boot id."""
-
-
-def this_process() -> Process:
+def this_process() -> ProcessIdentity:
     return _this_process(os.getpid())
 
 
 @lru_cache(maxsize=1)
-def _this_process(pid: int) -> Process:
-    return Process(**asdict(process_identity(pid)), token=os.urandom(8).hex())
+def _this_process(pid: int) -> ProcessIdentity:
+    return replace(process_identity(pid), token=os.urandom(8).hex())
 
 
 def fence_conflict(lease: Lease, fence: int | None) -> ThreadConflict:
@@ -43,12 +35,12 @@ def fence_conflict(lease: Lease, fence: int | None) -> ThreadConflict:
     return ThreadConflict(lease.thread_id, f"with fence {lease.fence} of run {lease.owner!r}", f"fence {fence or 0}")
 
 
-def to_json(process: Process) -> str:
+def to_json(process: ProcessIdentity) -> str:
     return msgspec.json.encode(process).decode()
 
 
-def from_json(text: str) -> Process:
-    return msgspec.json.decode(text, type=Process)
+def from_json(text: str) -> ProcessIdentity:
+    return msgspec.json.decode(text, type=ProcessIdentity)
 
 
 def is_owner_dead(identity: str | None, is_leased: bool) -> bool:

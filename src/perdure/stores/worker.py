@@ -18,6 +18,7 @@ from weakref import WeakSet, finalize
 import msgspec
 
 from perdure.log import get_logger
+from perdure.platform import reset_in_children
 
 logger = get_logger("stores")
 T = TypeVar("T")
@@ -87,9 +88,8 @@ class WorkerThread:
         with self._lock:  # after a `stop` in between, no thread would read the queue
             if self._process_id != os.getpid():
                 self._start()
-            jobs = self._waiting.get(together) if together is not None else None
-            if jobs is not None:
-                jobs.append(job)
+            if together is not None and together in self._waiting:
+                self._waiting[together].append(job)
             else:
                 jobs = [job]
                 if together is not None:
@@ -109,8 +109,7 @@ class WorkerThread:
     def _start(self) -> None:
         previous = self._thread if self._thread is not None and self._thread.is_alive() else None
         self._queue = SimpleQueue()
-        shared = (self._queue, self._waiting, self._lock)
-        arguments = (*shared, previous, self._between, self._every_seconds)
+        arguments = (self._queue, self._waiting, self._lock, previous, self._between, self._every_seconds)
         self._thread = threading.Thread(target=_work_off, args=arguments, name=self._name, daemon=True)
         self._thread.start()
         self._process_id = os.getpid()
@@ -145,7 +144,7 @@ def _work_off(
         try:
             pieces = queue.get(timeout=max(0.0, due - time.monotonic()) if between is not None else None)
         except Empty:
-            pieces = _NOTHING
+            pieces = [], None  # only the call in between is due
         if pieces is None:
             return
         jobs, together = pieces
@@ -161,10 +160,6 @@ def _work_off(
                 between()
             except BaseException:  # calls of the store raise their own errors
                 logger.exception("background work of a store failed; its worker thread keeps running")
-
-
-_NOTHING: _Pieces = ([], None)
-"""For a thread whose call in between is due."""
 
 
 def _do(jobs: list[Job[Any]], together: Together | None) -> None:
@@ -196,12 +191,4 @@ def _wake(loop: asyncio.AbstractEventLoop, jobs: list[Job[Any]]) -> None:
 
 
 _WORKERS: WeakSet[WorkerThread] = WeakSet()
-
-
-def _reset_after_fork() -> None:
-    for worker in list(_WORKERS):
-        worker.reset()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)
+reset_in_children(_WORKERS)

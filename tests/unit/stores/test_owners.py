@@ -11,11 +11,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from perdure.platform import process_identity
+from perdure.platform import ProcessIdentity, process_identity
 from perdure.stores.process_identity import (
     LEASE_SECONDS,
     RENEW_SECONDS,
-    Process,
     from_json,
     is_owner_dead,
     this_process,
@@ -25,7 +24,7 @@ from perdure.stores.process_identity import (
 FUTURE, PAST = 3_600.0, -3_600.0
 
 
-def is_gone(process: Process, seconds: float) -> bool:
+def is_gone(process: ProcessIdentity, seconds: float) -> bool:
     """Whether it is gone, with a lease that ends so many seconds from now."""
     return is_owner_dead(to_json(process), seconds > 0)
 
@@ -38,9 +37,9 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     started.communicate()
 
 
-def process_of(child: subprocess.Popen[bytes]) -> Process:
+def process_of(child: subprocess.Popen[bytes]) -> ProcessIdentity:
     who = process_identity(child.pid)
-    return Process(who.boot_id, who.pid_namespace, who.pid, who.started, "token")
+    return ProcessIdentity(who.boot_id, who.pid_namespace, who.pid, who.started, "token")
 
 
 def test_this_process_is_never_gone_whatever_its_lease() -> None:

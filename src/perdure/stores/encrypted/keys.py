@@ -56,7 +56,6 @@ async def create_key(store: Store, encryption: Encryption) -> bytes:
 
 
 def describe(store: Store) -> str:
-    """The name of a store in a message."""
     of_server = getattr(getattr(store, "db", None), "name", type(store).__name__)
     return str(getattr(store, "path", of_server))
 
@@ -71,10 +70,8 @@ def _read_key(header: ThreadHeader, encryption: Encryption, store: str) -> bytes
             raise MissingKey(f"The store {store!r}", error.key_id) from error
         except DamagedCheckpoint as error:  # most likely a mixed-up key
             key_id = encryption.key_id_of(item.body)
-            reason = (
-                f"The store {store!r} was not written with the key that was given as {key_id!r}, or was changed. It"
-            )
-            raise MissingKey(reason, key_id) from error
+            reason = f"was not written with the key that was given as {key_id!r}, or was changed"
+            raise MissingKey(f"The store {store!r} {reason}. It", key_id) from error
     raise DamagedStore(store, "the key of its chunk names is missing")
 
 
@@ -82,22 +79,18 @@ async def _explain_missing(store: Store, thread_ids: Iterable[str], encryption: 
     """The error for a store with threads and without the key: it is plain, or damaged."""
     name = describe(store)
     for thread_id in thread_ids:
-        if any(encryption.key_id_of(payload) is not None for payload in await _some_payloads(store, thread_id)):
+        try:
+            header, commits = await store.thread_header(thread_id), await store.commits(thread_id, limit=1)
+        except DamagedCheckpoint:
+            continue
+        payloads = [] if header is None else [item.body for item in header.inbox]
+        for commit in commits:
+            events = b"" if commit.events is None else commit.events.body
+            payloads += [commit.root or b"", events, *commit.chunks.values()]
+        if any(encryption.key_id_of(payload) is not None for payload in payloads):
             return DamagedStore(name, "it is encrypted, and the key of its chunk names is missing")
     remedy = "Copy it to a new store that is encrypted: `perdure transfer`, or copy_store(plain, encrypted)."
     return PlaintextRefused(f"The content of {name!r}", remedy)
-
-
-async def _some_payloads(store: Store, thread_id: str) -> list[bytes]:
-    try:
-        header = await store.thread_header(thread_id)
-        commits = await store.commits(thread_id, limit=1)
-    except DamagedCheckpoint:
-        return []
-    payloads = [] if header is None else [item.body for item in header.inbox]
-    for commit in commits:
-        payloads += [commit.root or b"", b"" if commit.events is None else commit.events.body, *commit.chunks.values()]
-    return payloads
 
 
 class NotRekeyed(msgspec.Struct, frozen=True):
@@ -150,15 +143,33 @@ async def rekey(
     return RekeyReport(current, len(thread_ids), dict(payloads), rewritten, failed)
 
 
-class _ThreadRekeying:
-    def __init__(self, encryption: Encryption, thread_id: str, current: str, *, is_dry: bool) -> None:
+class _ThreadScan:
+    """Decrypts the payloads of a thread, and collects the problems."""
+
+    def __init__(self, encryption: Encryption, thread_id: str) -> None:
         self._encryption = encryption
         self._thread = ThreadPayloads(encryption, thread_id)
+        self.problems: list[str] = []
+
+    def unseal(self, kind: str, name: str, payload: bytes) -> bytes | None:
+        try:
+            return self._thread.unseal(kind, name, payload)
+        except WorkflowCheckpointException as error:
+            self.problems.append(error.reason if isinstance(error, DamagedCheckpoint) else str(error))
+            return None
+
+    def check(self, kind: str, name: str, payload: bytes) -> bytes:
+        self.unseal(kind, name, payload)
+        return payload
+
+
+class _ThreadRekeying(_ThreadScan):
+    def __init__(self, encryption: Encryption, thread_id: str, current: str, *, is_dry: bool) -> None:
+        super().__init__(encryption, thread_id)
         self._current = current
         self._is_dry = is_dry
         self.payloads: Counter[str] = Counter()
         self.changed = 0
-        self.problems: list[str] = []
 
     def change(self, kind: str, name: str, payload: bytes) -> bytes:
         key_id = self._encryption.key_id_of(payload)
@@ -166,10 +177,8 @@ class _ThreadRekeying:
             self.payloads[key_id] += 1
         if key_id == self._current or (self._is_dry and key_id is not None):
             return payload
-        try:
-            data = self._thread.unseal(kind, name, payload)
-        except WorkflowCheckpointException as error:
-            self.problems.append(error.reason if isinstance(error, DamagedCheckpoint) else str(error))
+        data = self.unseal(kind, name, payload)
+        if data is None:
             return payload
         self.changed += 1
         return self._thread.seal(kind, name, data)
@@ -179,20 +188,10 @@ async def find_damage(store: Store, encryption: Encryption) -> list[Damage]:
     """All payloads that cannot be decrypted."""
     damage: list[Damage] = []
     for thread_id in await store.thread_ids():
-        payloads = ThreadPayloads(encryption, thread_id)
-
-        def check(
-            kind: str, name: str, payload: bytes, payloads: ThreadPayloads = payloads, thread_id: str = thread_id
-        ) -> bytes:
-            try:
-                payloads.unseal(kind, name, payload)
-            except WorkflowCheckpointException as error:
-                reason = error.reason if isinstance(error, DamagedCheckpoint) else str(error)
-                damage.append(Damage(reason, thread_id))
-            return payload
-
+        scan = _ThreadScan(encryption, thread_id)
         try:
-            await store.rewrite(thread_id, check)
+            await store.rewrite(thread_id, scan.check)
         except (DamagedCheckpoint, DamagedStore):
-            continue  # the store reports that itself
+            pass  # the store reports that itself
+        damage += [Damage(reason, thread_id) for reason in scan.problems]
     return damage

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partialmethod
 
 from perdure.errors import UnsupportedId
 from perdure.names import SHORT
@@ -27,7 +27,7 @@ BLOCK = 16
 _PART = 16
 """Characters of a part after the first: its halves fit into half a block."""
 _MAX_GROUP = 64
-"""Names that are permuted together."""
+"""Names that are permuted together: the cache holds the constants of that many."""
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _VALUES = bytes(_ALPHABET.find(character) % 256 for character in range(256))
 """The value of each character; 255 for a character that no digest has."""
@@ -41,14 +41,6 @@ class Names:
 
     def __init__(self, scrambler: Callable[[], Scramble]) -> None:
         self._scrambler = scrambler
-
-    def encrypt(self, names: Iterable[str]) -> dict[str, str]:
-        """The stored name of each name, or of the first characters of one. Raises UnsupportedId."""
-        return self._translate(names, decrypts=False)
-
-    def decrypt(self, names: Iterable[str]) -> dict[str, str]:
-        """The plain name of each stored one. Raises UnsupportedId."""
-        return self._translate(names, decrypts=True)
 
     def _translate(self, names: Iterable[str], *, decrypts: bool) -> dict[str, str]:
         source = {name: _values(name) for name in names}
@@ -65,13 +57,21 @@ class Names:
             if not by_size:
                 return {name: values.translate(_CHARACTERS).decode("ascii") for name, values in translated.items()}
             plain = translated if decrypts else source
-            for group in _split_groups(by_size.values()):
+            groups = (
+                alike[at : at + _MAX_GROUP] for alike in by_size.values() for at in range(0, len(alike), _MAX_GROUP)
+            )
+            for group in groups:
                 before = [plain[name][max(0, start - _PART) : start] for name in group]
                 parts = [source[name][start:end] for name in group]
                 permuted = _permute(scramble, before, parts, decrypts=decrypts)
                 for name, part in zip(group, permuted, strict=True):
                     translated[name] += part
             start, end = end, end + _PART
+
+    encrypt = partialmethod(_translate, decrypts=False)
+    """The stored name of each name, or of the first characters of one. Raises UnsupportedId."""
+    decrypt = partialmethod(_translate, decrypts=True)
+    """The plain name of each stored one. Raises UnsupportedId."""
 
 
 def _permute(scramble: Scramble, before: list[bytes], parts: list[bytes], *, decrypts: bool) -> Iterable[bytes]:
@@ -92,11 +92,6 @@ def _permute(scramble: Scramble, before: list[bytes], parts: list[bytes], *, dec
     lefts, rights, start = left.to_bytes(length), right.to_bytes(length), BLOCK - half
     rest = BLOCK - size + half
     return [lefts[at + start : at + BLOCK] + rights[at + rest : at + BLOCK] for at in range(0, length, BLOCK)]
-
-
-def _split_groups(groups: Iterable[list[str]]) -> Iterable[list[str]]:
-    """Groups small enough that the cache holds their constants."""
-    return (group[at : at + _MAX_GROUP] for group in groups for at in range(0, len(group), _MAX_GROUP))
 
 
 @lru_cache(maxsize=4 * _MAX_GROUP)

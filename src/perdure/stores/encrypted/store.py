@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -206,28 +207,25 @@ class EncryptedStore(StoreLayer):
         return [*await self.inner.check(), *await find_damage(self.inner, self._encryption)]
 
 
+@dataclass
 class _EncryptedSubscription(AbstractAsyncContextManager[Subscription]):
     """Decrypts what it receives, and drops bodies that were published without the key."""
 
     # Not a generator: an event loop that ends closes nested async generators in the wrong order.
-
-    def __init__(
-        self, inner: AbstractAsyncContextManager[Subscription], encryption: Encryption, thread_id: str
-    ) -> None:
-        self._inner = inner
-        self._encryption = encryption
-        self._thread_id = thread_id
+    inner: AbstractAsyncContextManager[Subscription]
+    encryption: Encryption
+    thread_id: str
 
     async def __aenter__(self) -> Subscription:
-        self._subscription = await self._inner.__aenter__()
+        self._subscription = await self.inner.__aenter__()
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        await self._inner.__aexit__(*error)
+        await self.inner.__aexit__(*error)
 
     async def next(self, seconds: float) -> bytes | None:
         body = await self._subscription.next(seconds)
         try:
-            return None if body is None else self._encryption.decrypt(self._thread_id, "live", body)
+            return None if body is None else self.encryption.decrypt(self.thread_id, "live", body)
         except (KeyError, ValueError):
             return None

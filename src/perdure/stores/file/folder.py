@@ -112,8 +112,6 @@ class LockedFile:
 
 
 class ThreadFiles:
-    """The files of a folder."""
-
     def __init__(self, folder: Path, disk: Disk) -> None:
         self.folder = folder
         self.disk = disk

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from perdure.platform import boot_id, try_lock_file
+from perdure.platform import boot_id
+from perdure.stores.disk import Disk, FileLocked
 from perdure.stores.file.folder import SUFFIX, file_name
 from perdure.stores.file.index import INDEX
 from perdure.stores.file.lines import VERSION
@@ -119,11 +120,9 @@ def _is_locked(path: Path) -> bool:
     except OSError:  # it does not exist, or may not be written, which the report shows by itself
         return False
     try:
-        until = time.monotonic() + LOCK_SECONDS
-        while not try_lock_file(fd):
-            if time.monotonic() > until:
-                return True
-            time.sleep(0.01)
-        return False
+        Disk().lock(fd, path, LOCK_SECONDS)
+    except FileLocked:
+        return True
     finally:
         os.close(fd)
+    return False

@@ -60,8 +60,6 @@ class IndexDatabase(SqliteDatabase):
 
 
 class FileIndex(SqliteConnection):
-    """The connection of a file store."""
-
     def __init__(self, files: ThreadFiles, busy_seconds: float) -> None:
         database = cast("type[IndexDatabase]", partial(IndexDatabase, files=files))  # `sqlite3.connect` only calls it
         super().__init__(files.folder / INDEX, "OFF", busy_seconds, database)
@@ -103,7 +101,10 @@ class FileIndex(SqliteConnection):
         self._files.disk.make_folder(self._files.folder)
         lock = self._files.disk.open(self._files.folder / "index.lock")
         try:
-            self._lock(lock)
+            try:
+                self._files.disk.lock(lock, self._files.folder / "index.lock", self._busy_seconds)
+            except FileLocked as error:
+                raise locked_for_long(error, self._busy_seconds) from error
             if damaged is not None and damaged == self._stat_file():  # else another process has rebuilt it
                 self._remove()
             self._ready_in = os.getpid()
@@ -120,13 +121,6 @@ class FileIndex(SqliteConnection):
         finally:
             self._files.disk.unlock(lock)  # a child that was forked meanwhile has the file open, too
             os.close(lock)
-
-    def _lock(self, fd: int) -> None:
-        """Raises StorageFailed."""
-        try:
-            self._files.disk.lock(fd, self._files.folder / "index.lock", self._busy_seconds)
-        except FileLocked as error:
-            raise locked_for_long(error, self._busy_seconds) from error
 
     def _remove(self) -> None:
         for suffix in ("", "-wal", "-shm"):

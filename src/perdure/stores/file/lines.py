@@ -184,37 +184,28 @@ def _pending_requests(thread_id: str, parts: Sequence[FileRequestPart]) -> list[
     return [PendingRequest(thread_id, *msgspec.structs.astuple(part)) for part in parts]
 
 
+_OF_COMMIT = ("unsettled", "consumed", "status", "parent", "due_at", "prunes")
+"""The fields that a commit takes over from its line."""
+
+
 def to_commit(thread_id: str, line: FileCommitLine, context: LineContext) -> Commit:
     """The commit of a line, without its payload."""
     info, timestamp = None, to_timestamp(line.timestamp)
     run_id = context.run_id if line.run_id is None else line.run_id
     if line.checkpoint_id is not None:
-        info = CheckpointInfo(
-            line.checkpoint_id,
-            thread_id,
-            (context.workflow_name if line.workflow_name is None else line.workflow_name) or "",
-            line.number,
-            line.iteration_count,
-            line.previous_checkpoint_id,
-            timestamp,
-            run_id or None,
-            line.status,
-        )
+        workflow_name = (context.workflow_name if line.workflow_name is None else line.workflow_name) or ""
+        position = (line.number, line.iteration_count, line.previous_checkpoint_id, timestamp)
+        info = CheckpointInfo(line.checkpoint_id, thread_id, workflow_name, *position, run_id or None, line.status)
     return Commit(
         Lease(thread_id, "", line.fence),
         line.number,
         info,
         events=LoggedEvents(line.first_seq or context.last_seq + 1, line.events, b"") if line.events else None,
-        unsettled=line.unsettled,
-        consumed=line.consumed,
-        status=line.status,
         run_id=run_id or "",
         timestamp=timestamp,
-        parent=line.parent,
         requests=None if line.requests is None else _pending_requests(thread_id, line.requests),
-        due_at=line.due_at,
-        prunes=line.prunes,
         prunes_events_before=line.events_dropped_before,
+        **{name: getattr(line, name) for name in _OF_COMMIT},
     )
 
 

@@ -13,93 +13,73 @@ import msgspec
 
 from perdure.errors import DamagedStore
 from perdure.records import Commit
+from perdure.stores.file import lines
 from perdure.stores.file.folder import LockedFile
-from perdure.stores.file.lines import (
-    VERSION,
-    FileCommitLine,
-    FileThreadLine,
-    JournalLine,
-    Line,
-    LineContext,
-    PinLine,
-    PostLine,
-    thread_header,
-    to_commit,
-)
 from perdure.stores.packing import RUN, from_id, to_id, to_timestamp
-from perdure.stores.sqlite.commits import (
-    INSERT_BLOCKS,
-    insert_commit,
-    insert_row,
-    newest_seq,
-    prune_with_commit,
-    reserve_seq,
-)
+from perdure.stores.sqlite import commits
 from perdure.stores.sqlite.history import note_collected, restore_header
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import ThreadRow, append_journal, ensure_thread, post_item, read_thread, set_pin
 
-PlacedLine: TypeAlias = tuple[int, int, Line]
+PlacedLine: TypeAlias = tuple[int, int, lines.Line]
 """Place and size of a line in its file, and the line."""
 NO_SEQS: Mapping[int, int] = {}
 
 
-def replay_lines(db: SqliteDatabase, file: LockedFile, lines: Sequence[PlacedLine], *, from_start: bool) -> None:
+def replay_lines(db: SqliteDatabase, file: LockedFile, placed: Sequence[PlacedLine], *, from_start: bool) -> None:
     """Insert the rows of these lines, which end the file. `from_start`: they are all of it, and replace the rows that
     the thread has, except its owner. Raises DamagedStore if the first of them does not name the thread."""
-    thread, seqs, newest = ensure_thread(db, file.thread_id), dict[int, int](), newest_seq(db)
+    thread, seqs, newest = ensure_thread(db, file.thread_id), dict[int, int](), commits.newest_seq(db)
     if from_start:
         # The thread's commits keep their places in the order of all commits.
         seqs = dict(db.execute("SELECT number, seq FROM commits WHERE thread = ?", (thread,)).fetchall())
         for table in ("commits", "pins", "journal", "inbox", "requests"):
             db.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
-        lines = _restore_thread(db, thread, file, lines, seqs)
-    for line in lines:
+        placed = _restore_thread(db, thread, file, placed, seqs)
+    for line in placed:
         index_line(db, file.thread_id, line, seqs)
-    reserve_seq(db, newest)
+    commits.reserve_seq(db, newest)
     db.execute("UPDATE threads SET size = ? WHERE thread = ?", (file.size, thread))
 
 
 def _restore_thread(
-    db: SqliteDatabase, thread: int, file: LockedFile, lines: Sequence[PlacedLine], seqs: Mapping[int, int]
+    db: SqliteDatabase, thread: int, file: LockedFile, placed: Sequence[PlacedLine], seqs: Mapping[int, int]
 ) -> Sequence[PlacedLine]:
     """Insert the thread as it was when its file was last rewritten. The lines of the writes since."""
-    first = lines[0][2] if lines else FileThreadLine(file.thread_id, VERSION)
-    if not isinstance(first, FileThreadLine):
+    first = placed[0][2] if placed else lines.FileThreadLine(file.thread_id, lines.VERSION)
+    if not isinstance(first, lines.FileThreadLine):
         raise DamagedStore(str(file.path), "its first line does not name its thread")
     head, due_at, count = None, None, 1
-    for place, size, line in lines[1:]:
-        if not isinstance(line, FileCommitLine) or line.number > first.number:
+    for place, size, line in placed[1:]:
+        if not isinstance(line, lines.FileCommitLine) or line.number > first.number:
             break
-        commit = _without_taken_id(db, to_commit(file.thread_id, line, LineContext()))
-        insert_row(db, thread, commit, (place, size), seqs.get(commit.number))
+        commit = _without_taken_id(db, lines.to_commit(file.thread_id, line, lines.LineContext()))
+        commits.insert_row(db, thread, commit, (place, size), seqs.get(commit.number))
         if commit.info is not None:
             head, due_at = commit.number, commit.due_at
         count += 1
-    restore_header(db, thread, thread_header(first, head, due_at))
-    db.execute(
-        "UPDATE threads SET generation = ?, events_dropped_before = ? WHERE thread = ?",
-        (first.generation, first.events_dropped_before, thread),
-    )
+    restore_header(db, thread, lines.thread_header(first, head, due_at))
+    query = "UPDATE threads SET generation = ?, events_dropped_before = ? WHERE thread = ?"
+    db.execute(query, (first.generation, first.events_dropped_before, thread))
     if not first.garbage:
         note_collected(db, thread)
-    return lines[count:]
+    return placed[count:]
 
 
 def index_line(db: SqliteDatabase, thread_id: str, placed: PlacedLine, seqs: Mapping[int, int] = NO_SEQS) -> None:
     """Repeat the write of a line. `seqs`: those that commits had before, by number."""
     place, size, line = placed
     thread, fence = ensure_thread(db, thread_id), 0
-    if isinstance(line, FileCommitLine):
-        commit, fence = _without_taken_id(db, to_commit(thread_id, line, read_context(db, thread))), line.fence
+    if isinstance(line, lines.FileCommitLine):
+        commit, fence = _without_taken_id(db, lines.to_commit(thread_id, line, read_context(db, thread))), line.fence
         index_commit(db, read_thread(db, thread), commit, place, size, seqs.get(commit.number))
-    elif isinstance(line, JournalLine):
+    elif isinstance(line, lines.JournalLine):
         for delivery_id, body in line.entries:
             append_journal(db, thread, thread_id, delivery_id, bytes(body))
         fence = line.fence
-    elif isinstance(line, PostLine):
+    elif isinstance(line, lines.PostLine):
         post_item(db, thread_id, line.item_id, line.kind, bytes(line.body))
-    elif isinstance(line, PinLine):
+    elif isinstance(line, lines.PinLine):
         set_pin(db, thread, line.number, is_pinned=line.is_pinned)
     db.execute("UPDATE threads SET fence = MAX(fence, ?), size = ? WHERE thread = ?", (fence, place + size, thread))
 
@@ -108,19 +88,17 @@ def index_commit(
     db: SqliteDatabase, thread: ThreadRow, commit: Commit, place: int, size: int, seq: int | None = None
 ) -> bool:
     """Insert a commit whose line is in the thread's file, and prune. Whether garbage is to be collected now."""
-    insert_commit(db, thread, commit, (place, size), seq)
+    commits.insert_commit(db, thread, commit, (place, size), seq)
     db.execute("UPDATE threads SET size = ? WHERE thread = ?", (place + size, thread.thread))
-    return prune_with_commit(db, thread, commit)
+    return commits.prune_with_commit(db, thread, commit)
 
 
-def read_context(db: SqliteDatabase, thread: int) -> LineContext:
+def read_context(db: SqliteDatabase, thread: int) -> lines.LineContext:
     """The names that the next line of the thread need not repeat."""
-    row = db.execute(
-        "SELECT w.name, c.run_id, t.last_seq FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow"
-        " LEFT JOIN commits c ON c.thread = t.thread AND c.number = t.number WHERE t.thread = ?",
-        (thread,),
-    ).fetchone()
-    return LineContext(row[0], to_id(row[1], RUN), row[2])
+    query = "SELECT w.name, c.run_id, t.last_seq FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow"
+    query += " LEFT JOIN commits c ON c.thread = t.thread AND c.number = t.number WHERE t.thread = ?"
+    row = db.execute(query, (thread,)).fetchone()
+    return lines.LineContext(row[0], to_id(row[1], RUN), row[2])
 
 
 def _without_taken_id(db: SqliteDatabase, commit: Commit) -> Commit:
@@ -128,10 +106,8 @@ def _without_taken_id(db: SqliteDatabase, commit: Commit) -> Commit:
     other."""
     if commit.info is None:
         return commit
-    row = db.execute(
-        "SELECT t.thread_id, c.timestamp FROM commits c JOIN threads t USING (thread) WHERE c.checkpoint_id = ?",
-        (from_id(commit.info.checkpoint_id),),
-    ).fetchone()
+    query = "SELECT thread_id, timestamp FROM commits JOIN threads USING (thread) WHERE checkpoint_id = ?"
+    row = db.execute(query, (from_id(commit.info.checkpoint_id),)).fetchone()
     if row is None or row[0] == commit.info.thread_id or to_timestamp(row[1]) <= commit.info.timestamp:
         return commit
     return msgspec.structs.replace(commit, info=None)
@@ -149,7 +125,7 @@ def order_commits(db: SqliteDatabase) -> None:
     db.executemany("UPDATE commits SET seq = -? WHERE seq = ?", order)
     db.execute("UPDATE commits SET seq = -seq")
     db.execute("DELETE FROM blocks")
-    db.execute(INSERT_BLOCKS)
+    db.execute(commits.INSERT_BLOCKS)
     db.blocks.clear()
     moved = "(SELECT MAX(seq) FROM commits c WHERE c.thread = threads.thread)"
     db.execute(f"UPDATE threads SET moved = COALESCE({moved}, 0)")

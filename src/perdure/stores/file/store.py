@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Sequence
+from functools import partial, partialmethod
 from pathlib import Path
 
 import msgspec
@@ -27,27 +27,13 @@ from perdure.stores.file.lines import LineContext, PinLine, PostLine, commit_lin
 from perdure.stores.file.replay import index_commit, read_context
 from perdure.stores.garbage import prune_commits
 from perdure.stores.packing import Changes, pack_body
+from perdure.stores.sqlite import history, threads
 from perdure.stores.sqlite.commits import check_commit, move_to_end, read_dropped_before
 from perdure.stores.sqlite.health import check_schema, find_orphans, list_all_thread_ids
-from perdure.stores.sqlite.history import (
-    choose_pruned,
-    delete_thread,
-    read_standing,
-    refuse_known_checkpoint,
-    reserve_thread,
-)
 from perdure.stores.sqlite.lists import find_position
 from perdure.stores.sqlite.payloads import read_commits
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.store import IndexedStore
-from perdure.stores.sqlite.threads import (
-    ThreadRow,
-    ensure_thread,
-    find_thread,
-    has_item,
-    is_collection_due,
-    release_lease,
-)
 
 logger = get_logger("stores")
 
@@ -74,8 +60,8 @@ class FileStore(IndexedStore):
 
     def _release(self, lease: Lease) -> Awaitable[bool]:
         def work(file: LockedFile) -> bool:
-            self._index.transact(lambda db: release_lease(db, lease))
-            is_due = self._index.read(partial(is_collection_due, thread_id=lease.thread_id, at_rest=True))
+            self._index.transact(lambda db: threads.release_lease(db, lease))
+            is_due = self._index.read(partial(threads.is_collection_due, thread_id=lease.thread_id, at_rest=True))
             is_due = self._access.is_mostly_journal(file) or is_due
             self._access.remove_if_new(file)
             return is_due
@@ -85,7 +71,7 @@ class FileStore(IndexedStore):
     # ------------------------------------------------------------ writing
 
     async def commit(self, commit: Commit) -> None:
-        def prove(db: SqliteDatabase) -> tuple[ThreadRow, LineContext]:
+        def prove(db: SqliteDatabase) -> tuple[threads.ThreadRow, LineContext]:
             thread = check_commit(db, commit)
             return thread, read_context(db, thread.thread)
 
@@ -104,7 +90,7 @@ class FileStore(IndexedStore):
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         def work(file: LockedFile) -> None:
-            if not self._index.read(lambda db: has_item(db, thread_id, item_id)):
+            if not self._index.read(lambda db: threads.has_item(db, thread_id, item_id)):
                 self._access.append(file, PostLine(item_id, kind, msgspec.Raw(body)))
 
         await self._access.with_file(thread_id, work)
@@ -122,9 +108,14 @@ class FileStore(IndexedStore):
         _, thread_id, _ = await self._access.read_lists(lambda db: find_position(db, checkpoint_id))
         await self._access.with_file(thread_id, work)
 
+    pin = partialmethod(_set_pin, is_pinned=True)
+    unpin = partialmethod(_set_pin, is_pinned=False)
+
     async def _prune(self, thread_id: str, checkpoint_ids: set[str], events_before: int) -> int:
         def work(file: LockedFile) -> int:
-            numbers = self._index.transact(lambda db: choose_pruned(db, thread_id, checkpoint_ids, events_before))
+            numbers = self._index.transact(
+                lambda db: history.choose_pruned(db, thread_id, checkpoint_ids, events_before)
+            )
             if numbers is None or not file.size:
                 self._access.remove_if_new(file)
                 return 0
@@ -135,7 +126,7 @@ class FileStore(IndexedStore):
 
     async def _delete(self, thread_id: str, if_unmoved_since: int | None) -> bool:
         def work(file: LockedFile) -> bool:
-            is_deleted = self._index.transact(lambda db: delete_thread(db, thread_id, if_unmoved_since))
+            is_deleted = self._index.transact(lambda db: history.delete_thread(db, thread_id, if_unmoved_since))
             if is_deleted or not file.size:
                 self._access.files.remove(file)
             return is_deleted
@@ -143,7 +134,7 @@ class FileStore(IndexedStore):
         return await self._access.with_file(thread_id, work)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
-        if await self._access.read_lists(lambda db: find_thread(db, thread_id)) is None:
+        if await self._access.read_lists(lambda db: threads.find_thread(db, thread_id)) is None:
             return 0
         return await self._access.with_file(thread_id, lambda file: rewrite_file(self._access, file, change=change))
 
@@ -151,13 +142,13 @@ class FileStore(IndexedStore):
         def refuse_known() -> Iterator[Commit]:
             for commit in commits:
                 if commit.info is not None:
-                    self._index.read(partial(refuse_known_checkpoint, info=commit.info))
+                    self._index.read(partial(history.refuse_known_checkpoint, info=commit.info))
                 yield commit
 
         def work(file: LockedFile) -> None:
-            self._index.transact(lambda db: reserve_thread(db, header))
+            self._index.transact(lambda db: history.reserve_thread(db, header))
             self._access.rewrite(file, lines_of_thread(header, refuse_known(), 0, has_garbage=True))
-            self._index.transact(lambda db: move_to_end(db, ensure_thread(db, header.thread_id)))
+            self._index.transact(lambda db: move_to_end(db, threads.ensure_thread(db, header.thread_id)))
 
         await self._access.with_file(header.thread_id, work)
 
@@ -178,8 +169,8 @@ def rewrite_file(
     any changes. How many did. Raises DamagedStore, without a change."""
 
     def read(db: SqliteDatabase) -> tuple[ThreadHeader | None, list[Commit], int]:
-        thread_id, dropped_before = file.thread_id, read_dropped_before(db, find_thread(db, file.thread_id))
-        return read_standing(db, thread_id), read_commits(db, thread_id, with_garbage=True), dropped_before
+        thread_id, dropped_before = file.thread_id, read_dropped_before(db, threads.find_thread(db, file.thread_id))
+        return history.read_standing(db, thread_id), read_commits(db, thread_id, with_garbage=True), dropped_before
 
     for _ in file.scan(0):
         pass  # a line that was changed stops it, also one that is not copied
@@ -207,8 +198,7 @@ def check_files(access: FileAccess) -> list[Damage]:
     index = access.index
     index.make_ready()
     damage = [Damage(f"{name!r} is not the file of a thread") for name in access.files.list_foreign()]
-    checks: list[Callable[[SqliteDatabase], list[str]]] = [find_orphans, check_schema]
-    reasons = [*index.check_integrity(), *(reason for check in checks for reason in index.read(check))]
+    reasons = [*index.check_integrity(), *index.read(find_orphans), *index.read(check_schema)]
     damage += [Damage(f"{index.path.name}: {reason}. Delete it: the store rebuilds it") for reason in reasons]
     for thread_id in dict.fromkeys([*index.read(list_all_thread_ids), *access.files.thread_ids()]):
         damage += _check_file(access, thread_id)

@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partialmethod
 from itertools import count, islice
 from math import inf
+from typing import Unpack
 
 from perdure.errors import CheckpointNotFound, ThreadBusy, ThreadConflict, ThreadExists, ThreadNotFound
 from perdure.names import RESERVED_THREAD
@@ -28,6 +29,7 @@ from perdure.store import Rewrite
 from perdure.stores.layer import copy_thread
 from perdure.stores.memory.thread import CheckpointIndex, MemoryThread
 from perdure.stores.notify import LocalBus, NotifyingStore, PollInterval
+from perdure.stores.packing import ThreadMatch
 from perdure.stores.process_identity import fence_conflict
 
 
@@ -56,17 +58,11 @@ class MemoryStore(NotifyingStore):
         thread.owner = owner
         thread.fence += 1
         head = thread.checkpoint(thread.head)
-        return OpenedThread(
-            lease=Lease(thread_id, owner, thread.fence),
-            number=thread.number,
-            info=None if head is None else head.info,
-            root=None if head is None else head.root,
-            last_seq=thread.last_seq,
-            journal=[entry for entry in thread.journal if entry.number == thread.number],
-            inbox=list(thread.inbox.values()),
-            status=thread.status,
-            is_encrypted=RESERVED_THREAD in self._threads,
-        )
+        info, root = (None, None) if head is None else (head.info, head.root)
+        lease, is_encrypted = Lease(thread_id, owner, thread.fence), RESERVED_THREAD in self._threads
+        uncommitted = thread.due_journal(), list(thread.inbox.values())
+        position = (thread.number, info, root, thread.last_seq)
+        return OpenedThread(lease, *position, *uncommitted, thread.status, is_encrypted=is_encrypted)
 
     async def renew(self, lease: Lease) -> None:
         self._prove(lease)  # the owner's process lives as long as this store
@@ -173,25 +169,25 @@ class MemoryStore(NotifyingStore):
     async def threads(
         self,
         *,
-        workflow_name: str | None = None,
-        thread_id: str | None = None,
-        prefix: str | None = None,
         statuses: Collection[str] | None = None,
         limit: int | None = None,
         before: str | None = None,
+        **match: Unpack[ThreadMatch],
     ) -> Sequence[ThreadInfo]:
         if before is not None and before not in self._threads:
             raise ThreadNotFound(before)
         last = inf if before is None else self._threads[before].moved
         matches = [
             thread
-            for thread in self._select(workflow_name, thread_id, prefix)
+            for thread in self._select(**match)
             if thread.number and thread.moved < last and (statuses is None or thread.status in statuses)
         ]
         newest_first = sorted(matches, key=lambda thread: -thread.moved)[:limit]
         return [thread.thread_info() for thread in reversed(newest_first)]
 
-    def _select(self, workflow_name: str | None, thread_id: str | None, prefix: str | None) -> Iterator[MemoryThread]:
+    def _select(
+        self, workflow_name: str | None = None, thread_id: str | None = None, prefix: str | None = None
+    ) -> Iterator[MemoryThread]:
         for thread in self._threads.values():
             is_named = thread_id in (None, thread.thread_id) and thread.thread_id.startswith(prefix or "")
             if is_named and workflow_name in (None, thread.workflow_name):
@@ -204,15 +200,10 @@ class MemoryStore(NotifyingStore):
         return self._thread(thread_id).last_seq
 
     async def pending_requests(
-        self,
-        *,
-        workflow_name: str | None = None,
-        thread_id: str | None = None,
-        prefix: str | None = None,
-        limit: int | None = None,
+        self, *, limit: int | None = None, **match: Unpack[ThreadMatch]
     ) -> Sequence[PendingRequest]:
-        threads = self._select(workflow_name, thread_id, prefix)
-        requests = [request for thread in threads if thread.requests for request in thread.pending_requests()]
+        threads = (thread for thread in self._select(**match) if thread.requests)
+        requests = [request for thread in threads for request in thread.pending_requests()]
         return sorted(requests, key=lambda request: (request.asked_at, request.thread_id, request.request_id))[:limit]
 
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
@@ -226,7 +217,7 @@ class MemoryStore(NotifyingStore):
     async def thread_ids(
         self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
     ) -> Sequence[str]:
-        used = [thread.thread_id for thread in self._select(None, None, prefix) if thread.is_used]
+        used = [thread.thread_id for thread in self._select(prefix=prefix) if thread.is_used]
         return sorted(thread_id for thread_id in used if after is None or thread_id > after)[:limit]
 
     # ------------------------------------------------------------ keeping, removing and copying
@@ -235,8 +226,7 @@ class MemoryStore(NotifyingStore):
         entry = self._checkpoints.find(checkpoint_id)
         if entry is None:
             raise CheckpointNotFound(checkpoint_id)
-        thread, info = entry
-        thread.set_pin(info.number, is_pinned=is_pinned)
+        entry[0].set_pin(entry[1].number, is_pinned=is_pinned)
 
     pin = partialmethod(_set_pin, is_pinned=True)
     unpin = partialmethod(_set_pin, is_pinned=False)

@@ -25,12 +25,8 @@ from perdure.records import (
     ThreadInfo,
 )
 from perdure.store import Rewrite
-from perdure.stores.garbage import prune_commits
+from perdure.stores import garbage
 from perdure.stores.packing import Changes, count_bytes
-
-MIN_PRUNED = 16
-MIN_PRUNED_BYTES = 1_000_000
-"""The pruned commits, or bytes, that start a collection, which examines the whole thread."""
 
 _OF_HEADER = ("workflow_name", "number", "fence", "status", "updated_at", "last_seq", "first_seq", "head", "due_at")
 """The fields that a thread and its header have in common."""
@@ -92,27 +88,15 @@ class MemoryThread:
         info = commit.info
         if info is not None and info.is_pinned:  # only `pin` pins
             info = _replace(info, is_pinned=False)
-        stored = self.commits[commit.number] = Commit(
-            self.lease,
-            commit.number,
-            info,
-            commit.root,
-            events,
-            (),
-            (),
-            commit.status,
-            commit.run_id,
-            commit.timestamp,
-            commit.parent,
-            dict(commit.chunks) if commit.chunks else _NO_CHUNKS,
-            tuple(commit.dropped),
-            carried=tuple(commit.carried),
-        )
+        of_run = (commit.status, commit.run_id, commit.timestamp)
+        chunks = dict(commit.chunks) if commit.chunks else _NO_CHUNKS
+        links, carried = (commit.parent, chunks, tuple(commit.dropped)), tuple(commit.carried)
+        stored = Commit(self.lease, commit.number, info, commit.root, events, (), (), *of_run, *links, carried=carried)
+        self.commits[commit.number] = stored
         return stored
 
     def has_checkpoint(self, number: int) -> bool:
-        commit = self.commits.get(number)
-        return commit is not None and commit.info is not None
+        return number in self.commits and self.commits[number].info is not None
 
     def info(self, number: int) -> CheckpointInfo | None:
         """The info of a checkpoint, with the previous one that still exists."""
@@ -154,16 +138,8 @@ class MemoryThread:
 
     def thread_info(self) -> ThreadInfo:
         info = None if self.head is None else self.commits[self.head].info
-        return ThreadInfo(
-            self.thread_id,
-            self.workflow_name,
-            self.number,
-            self.status,
-            self.updated_at,
-            None if info is None else info.checkpoint_id,
-            self.due_at,
-            self.owner,
-        )
+        position = (self.thread_id, self.workflow_name, self.number, self.status, self.updated_at)
+        return ThreadInfo(*position, None if info is None else info.checkpoint_id, self.due_at, self.owner)
 
     def pending_requests(self) -> list[PendingRequest]:
         """In the order in which they were asked."""
@@ -171,12 +147,16 @@ class MemoryThread:
         requests = [_replace(request, **changes) for request in self.requests.values()]
         return sorted(requests, key=lambda request: (request.asked_at, request.request_id))
 
+    def due_journal(self) -> list[JournalEntry]:
+        """The entries since the last commit."""
+        return [entry for entry in self.journal if entry.number == self.number]
+
     def header(self) -> ThreadHeader:
         return ThreadHeader(
             self.thread_id,
             **{name: getattr(self, name) for name in _OF_HEADER},
             requests=tuple(self.pending_requests()),
-            journal=tuple(entry for entry in self.journal if entry.number == self.number),
+            journal=self.due_journal(),
             inbox=tuple(self.inbox.values()),
             consumed=tuple(sorted(self.consumed)),
             pins=tuple(self.pins()),
@@ -220,16 +200,14 @@ class MemoryThread:
 
     def is_collection_due(self, *, at_rest: bool) -> bool:
         """Whether so much was pruned that examining the whole thread costs little for each checkpoint."""
-        if at_rest:
-            return self.pruned > 0 and 4 * self.pruned >= self.kept
-        is_much = self.pruned_bytes >= MIN_PRUNED_BYTES + self.kept_bytes
-        return self.pruned >= max(MIN_PRUNED, self.kept) or is_much
+        sizes = (self.pruned, self.kept, self.pruned_bytes, self.kept_bytes)
+        return garbage.is_collection_due(*sizes, at_rest=at_rest)
 
     def collect_garbage(self) -> None:
         """Free what no checkpoint and no event needs."""
         if not self.pruned:
             return
-        for number, left in [*prune_commits(self.commits.values(), (), self.events_dropped_before)]:
+        for number, left in [*garbage.prune_commits(self.commits.values(), (), self.events_dropped_before)]:
             if left is None:
                 del self.commits[number]
             else:
@@ -271,10 +249,14 @@ class MemoryThread:
         return sum(map(count_bytes, self.commits.values())) + sum(map(len, bodies))
 
 
+def _orders_of(info: CheckpointInfo) -> tuple[tuple[str | None, str | None], ...]:
+    return (None, None), (info.workflow_name, None), (None, info.thread_id)
+
+
 class CheckpointIndex:
     """All checkpoints by id, and in the order of their commits: of all threads, of one, and of one workflow.
 
-    Each checkpoint has a position, and each order is a list of positions. Removed checkpoints leave the lists later.
+    Each checkpoint has a position, and each order is a list of positions.
     """
 
     def __init__(self, threads: Mapping[str, MemoryThread]) -> None:
@@ -282,36 +264,32 @@ class CheckpointIndex:
         self._positions: dict[str, int] = {}
         self._at: dict[int, CheckpointInfo] = {}
         """As added: it names the thread and the commit at each position."""
-        self._order: list[int] = []
-        self._of_workflow: defaultdict[str, list[int]] = defaultdict(list)
-        self._of_thread: defaultdict[str, list[int]] = defaultdict(list)
+        self._orders: defaultdict[tuple[str | None, str | None], list[int]] = defaultdict(list)
+        """By workflow and thread: of one of them, or of neither."""
 
     def add(self, info: CheckpointInfo, position: int) -> None:
         self._positions[info.checkpoint_id] = position
         self._at[position] = info
-        self._order.append(position)
-        self._of_workflow[info.workflow_name].append(position)
-        self._of_thread[info.thread_id].append(position)
+        for key in _orders_of(info):
+            self._orders[key].append(position)
 
     def find(self, checkpoint_id: str) -> tuple[MemoryThread, CheckpointInfo] | None:
         position = self._positions.get(checkpoint_id)
         return None if position is None else self._read(position)
 
     def _read(self, position: int) -> tuple[MemoryThread, CheckpointInfo] | None:
-        added = self._at.get(position)
-        thread = None if added is None else self._threads[added.thread_id]
-        info = None if added is None or thread is None else thread.info(added.number)
-        return None if thread is None or info is None else (thread, info)
+        added = self._at[position]
+        thread = self._threads[added.thread_id]
+        info = thread.info(added.number)
+        return None if info is None else (thread, info)
 
     def remove(self, checkpoint_id: str) -> None:
-        del self._at[self._positions.pop(checkpoint_id)]
-        if len(self._order) > 2 * len(self._at) + 8:
-            self._order = [*self._at]
-            for orders in (self._of_workflow, self._of_thread):
-                for key, positions in [*orders.items()]:
-                    positions[:] = [position for position in positions if position in self._at]
-                    if not positions:
-                        del orders[key]
+        position = self._positions.pop(checkpoint_id)
+        for key in _orders_of(self._at.pop(position)):
+            order = self._orders[key]
+            del order[bisect_left(order, position)]
+            if not order:
+                del self._orders[key]
 
     def newest_first(
         self, workflow_name: str | None, thread_id: str | None, before: str | None
@@ -319,10 +297,7 @@ class CheckpointIndex:
         """Raises CheckpointNotFound if no checkpoint has the id `before`."""
         if before is not None and before not in self._positions:
             raise CheckpointNotFound(before)
-        if thread_id is not None:
-            positions = self._of_thread.get(thread_id, [])
-        else:
-            positions = self._order if workflow_name is None else self._of_workflow.get(workflow_name, [])
+        positions = self._orders.get((workflow_name, None) if thread_id is None else (None, thread_id), [])
         end = len(positions) if before is None else bisect_left(positions, self._positions[before])
         for index in range(end - 1, -1, -1):
             entry = self._read(positions[index])

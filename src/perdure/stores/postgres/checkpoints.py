@@ -161,12 +161,9 @@ async def read_infos(db: Queries, thread_id: str, rows: Iterable[Any]) -> dict[i
 
 
 async def read_chunks(store: HasDatabase, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
-    rows = await store.db.rows(
-        "SELECT c.number, c.names, c.chunks FROM unnest($2::bigint[]) n (number), LATERAL (SELECT number, names,"
-        " chunks FROM {s}.commits WHERE thread = $1 AND number = n.number OFFSET 0) c",
-        thread_key(thread_id),
-        list(numbers),
-    )
+    commits = "SELECT number, names, chunks FROM {s}.commits WHERE thread = $1 AND number = n.number OFFSET 0"
+    query = f"SELECT c.number, c.names, c.chunks FROM unnest($2::bigint[]) n (number), LATERAL ({commits}) c"
+    rows = await store.db.rows(query, thread_key(thread_id), list(numbers))
     return {row["number"]: unpack_chunks(thread_id, row) for row in rows}
 
 
@@ -234,17 +231,13 @@ async def load_events(store: HasDatabase, thread_id: str, seq: int | None) -> Se
     if end < newest and oldest <= newest:
         raise DamagedCheckpoint("of its log", f"its events end at {end}, and {newest} were committed", thread_id)
     infos = await read_infos(store.db, thread_id, rows)
-    return [
-        msgspec.structs.replace(
-            events,
-            number=row["number"],
-            run_id=unpack_run_id(row),
-            timestamp=read_timestamp(row),
-            info=infos.get(row["number"]),
-        )
-        for row in rows
-        if (events := read_events(thread_id, row)) is not None
-    ]
+    log = []
+    for row in rows:
+        events, number = read_events(thread_id, row), row["number"]
+        if events is not None:
+            of_commit = {"run_id": unpack_run_id(row), "timestamp": read_timestamp(row)}
+            log.append(msgspec.structs.replace(events, number=number, info=infos.get(number), **of_commit))
+    return log
 
 
 def check_thread_row(thread_id: str, row: Any) -> None:

@@ -53,19 +53,18 @@ class Parts(NamedTuple):
         """Whether the thread may have enough garbage to collect afterwards."""
         return self.prunes or self.drops_events
 
-    @property
-    def method(self) -> str:
-        """Of a connection. Without garbage the statement returns nothing: the number of added rows is its result."""
-        return "fetchrow" if self.may_collect else "execute"
 
-
-_OWN_PARAMETERS = ("$1", "$2", "$3", "$4", "$5")
-"""Thread, owner, fence, last seq, timestamp; the values of the row follow."""
-_FENCE, _LAST_SEQ, _TIMESTAMP = _OWN_PARAMETERS[2:]
-_FIRST_FREE = len(_OWN_PARAMETERS) + len(TYPES) + 1
+_FENCE, _LAST_SEQ, _TIMESTAMP, _FIRST_OF_ROW = "$3", "$4", "$5", 6
+"""The parameters after thread and owner; the values of the row follow."""
+_FIRST_FREE = _FIRST_OF_ROW + len(TYPES)
 _NUMBER, _PARENT, _FIRST_SEQ, _WORKFLOW, _STATUS = "$6", "$7", "$8", "$14", "$18"
-_REQUEST_TYPES = ("text", "timestamptz", "timestamptz", "text")
-"""Executor, time, deadline and assignee of a request."""
+_REQUEST_COLUMNS = {
+    "request_id": "text",
+    "executor_id": "text",
+    "asked_at": "timestamptz",
+    "deadline": "timestamptz",
+    "assignee": "text",
+}
 
 
 @lru_cache(maxsize=256)
@@ -92,11 +91,11 @@ def commit_statement(parts: Parts) -> str:
             " WHERE i.thread = $1 AND i.item_id = g.item_id)"
         )
     if parts.has_requests:
-        ids, rest = f"${next(free)}::text[]", [f"${next(free)}::{kind}[]" for kind in _REQUEST_TYPES]
+        columns = [f"${next(free)}::{kind}[]" for kind in _REQUEST_COLUMNS.values()]
         more += (
-            f", withdrawn AS (DELETE FROM {{s}}.requests WHERE thread = $1 AND request_id <> ALL ({ids})"
+            f", withdrawn AS (DELETE FROM {{s}}.requests WHERE thread = $1 AND request_id <> ALL ({columns[0]})"
             " AND EXISTS (SELECT 1 FROM moved)), asked AS (INSERT INTO {s}.requests SELECT $1, r.* FROM"
-            f" unnest({', '.join([ids, *rest])}) r, moved ON CONFLICT DO NOTHING)"
+            f" unnest({', '.join(columns)}) r, moved ON CONFLICT DO NOTHING)"
         )
     if parts.prunes:
         changes.append(
@@ -113,20 +112,13 @@ def commit_statement(parts: Parts) -> str:
             f" AND c.number >= {before} AND c.first_seq IS NOT NULL ORDER BY c.number LIMIT 1),"
             f" CASE WHEN {before} <= {_NUMBER} THEN {_FIRST_SEQ}::bigint END, GREATEST(t.last_seq, {_LAST_SEQ}) + 1))"
         )
-    values = ", ".join(f"${number}::{kind}" for number, kind in enumerate(TYPES, len(_OWN_PARAMETERS) + 1))
+    values = ", ".join(f"${number}::{kind}" for number, kind in enumerate(TYPES, _FIRST_OF_ROW))
+    move = f"UPDATE {{s}}.threads t SET {', '.join(changes)} WHERE {' AND '.join(proofs)} RETURNING moved"
+    insert = f"INSERT INTO {{s}}.commits (thread, seq, {COLUMNS}) SELECT $1, moved, {values} FROM moved"
     if not parts.may_collect:
-        return (
-            f"WITH moved AS (UPDATE {{s}}.threads t SET {', '.join(changes)} WHERE {' AND '.join(proofs)}"
-            f" RETURNING moved){more} INSERT INTO {{s}}.commits (thread, seq, {COLUMNS})"
-            f" SELECT $1, moved, {values} FROM moved"
-        )
-    return (
-        f"WITH moved AS (UPDATE {{s}}.threads t SET {', '.join(changes)} WHERE {' AND '.join(proofs)}"
-        " RETURNING moved, cardinality(pruned) >= collect_at"
-        " OR events_dropped_before - events_freed_before >= 16 AS has_garbage),"
-        f" stored AS (INSERT INTO {{s}}.commits (thread, seq, {COLUMNS}) SELECT $1, moved, {values} FROM moved)"
-        f"{more} SELECT has_garbage FROM moved"
-    )
+        return f"WITH moved AS ({move}){more} {insert}"
+    move += ", cardinality(pruned) >= collect_at OR events_dropped_before - events_freed_before >= 16 AS has_garbage"
+    return f"WITH moved AS ({move}), stored AS ({insert}){more} SELECT has_garbage FROM moved"
 
 
 def _parameters(commit: Commit, parts: Parts) -> list[Any]:
@@ -142,10 +134,7 @@ def _parameters(commit: Commit, parts: Parts) -> list[Any]:
     if parts.consumes:
         values += [list(commit.consumed), [consumed_seal(lease.thread_id, item_id) for item_id in commit.consumed]]
     if parts.has_requests:
-        requests = commit.requests or ()
-        values += [[request.request_id for request in requests], [request.executor_id for request in requests]]
-        values += [[request.asked_at for request in requests], [request.deadline for request in requests]]
-        values.append([request.assignee for request in requests])
+        values += ([getattr(request, name) for request in commit.requests or ()] for name in _REQUEST_COLUMNS)
     if parts.prunes:
         values.append(list(commit.prunes))
     if parts.drops_events:
@@ -244,11 +233,10 @@ class CommitWriter:
     def _group(self) -> Batcher[Commit, bool]:
         """The commits of this event loop that wait while others are under way."""
         loop = asyncio.get_running_loop()
-        group = self._groups.get(loop)
-        if group is None:
+        if loop not in self._groups:
             write = partial(_write_group, self._db)
-            group = self._groups[loop] = Batcher(write, max_items=MAX_WAITING, max_seconds=MAX_WAIT_SECONDS)
-        return group
+            self._groups[loop] = Batcher(write, max_items=MAX_WAITING, max_seconds=MAX_WAIT_SECONDS)
+        return self._groups[loop]
 
 
 async def _write_group(db: Database, commits: Sequence[Commit]) -> list[bool]:
@@ -265,8 +253,9 @@ async def _write_group(db: Database, commits: Sequence[Commit]) -> list[bool]:
 
 async def _try_alone(db: Database, commit: Commit, parts: Parts) -> Any:
     """None if the proof fails, or another checkpoint has this id."""
+    method = "fetchrow" if parts.may_collect else "execute"  # whose result is the number of added rows
     try:
-        result = await db.once(parts.method, commit_statement(parts), tuple(_parameters(commit, parts)))
+        result = await db.once(method, commit_statement(parts), tuple(_parameters(commit, parts)))
     except IdTaken:
         return None
     return None if result == _NO_ROW else result
@@ -274,14 +263,9 @@ async def _try_alone(db: Database, commit: Commit, parts: Parts) -> Any:
 
 async def _is_stored(db: Database, commit: Commit) -> bool:
     """Number, run and seal identify a commit: no other owner can have written the same in its place."""
-    row = await db.value(
-        "SELECT 1 FROM {s}.commits WHERE thread = $1 AND number = $2 AND run_id = $3 AND seal = $4",
-        thread_key(commit.lease.thread_id),
-        commit.number,
-        pack_id(commit.run_id, RUN),
-        commit_row(commit)[SEAL],
-    )
-    return row is not None
+    query = "SELECT 1 FROM {s}.commits WHERE thread = $1 AND number = $2 AND run_id = $3 AND seal = $4"
+    place = thread_key(commit.lease.thread_id), commit.number
+    return await db.value(query, *place, pack_id(commit.run_id, RUN), commit_row(commit)[SEAL]) is not None
 
 
 _LOCK_PARENT = f"""
@@ -316,14 +300,10 @@ async def _displace(session: PgSession, checkpoint_id: str, thread: UUID) -> Non
     packed = pack_id(checkpoint_id)
     for row in await session.rows("SELECT thread FROM {s}.commits WHERE checkpoint_id = $1", packed):
         await lock_against_pruning(session, row["thread"])
-    for row in await session.rows(
-        "UPDATE {s}.commits SET checkpoint_id = NULL, is_pinned = false WHERE checkpoint_id = $1"
-        " RETURNING thread, number",
-        packed,
-    ):
+    release = "UPDATE {s}.commits SET checkpoint_id = NULL, is_pinned = false WHERE checkpoint_id = $1"
+    prune = "UPDATE {s}.threads SET pruned = pruned || $2::bigint WHERE thread = $1 AND $2 <> ALL (pruned)"
+    for row in await session.rows(f"{release} RETURNING thread, number", packed):
         displaced = (row["thread"], row["number"])
-        await session.rows(
-            "UPDATE {s}.threads SET pruned = pruned || $2::bigint WHERE thread = $1 AND $2 <> ALL (pruned)", *displaced
-        )
+        await session.rows(prune, *displaced)
         if row["thread"] != thread:  # in its own thread the commit sets the head
             await move_head(session, *displaced)

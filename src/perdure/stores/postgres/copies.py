@@ -26,6 +26,7 @@ from perdure.stores.postgres.leases import OWNER, live_owner
 from perdure.stores.postgres.pool import IdTaken
 from perdure.stores.postgres.rows import (
     COLUMNS,
+    HAS_CONTENT,
     TYPES,
     UNCOMMITTED,
     check_id,
@@ -75,14 +76,10 @@ FROM {{s}}.threads t {UNCOMMITTED} WHERE t.thread = $1
 
 async def set_pin(store: HasDatabase, checkpoint_id: str, *, is_pinned: bool) -> None:
     """Raises CheckpointNotFound. A lock prevents that the thread is deleted meanwhile."""
-    rows = is_text(checkpoint_id) and await store.db.rows(
-        f"WITH pinned AS (SELECT c.thread, c.number {BY_ID} FOR KEY SHARE OF t)"
-        " UPDATE {s}.commits c SET is_pinned = $2 FROM pinned WHERE c.thread = pinned.thread"
-        " AND c.number = pinned.number AND c.checkpoint_id = $1 RETURNING 1",
-        pack_id(checkpoint_id),
-        is_pinned,
-    )
-    if not rows:
+    query = f"WITH pinned AS (SELECT c.thread, c.number {BY_ID} FOR KEY SHARE OF t)"
+    query += " UPDATE {s}.commits c SET is_pinned = $2 FROM pinned WHERE c.thread = pinned.thread"
+    query += " AND c.number = pinned.number AND c.checkpoint_id = $1 RETURNING 1"
+    if not is_text(checkpoint_id) or not await store.db.rows(query, pack_id(checkpoint_id), is_pinned):
         raise CheckpointNotFound(checkpoint_id)
 
 
@@ -116,17 +113,10 @@ async def add_thread(store: HasDatabase, header: ThreadHeader, commits: Iterable
 async def _create_thread(session: PgSession, thread_id: str) -> None:
     """Raises ThreadExists if the thread is in use."""
     key = thread_key(thread_id)
-    is_new = await session.value(
-        "INSERT INTO {s}.threads (thread, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1", key, thread_id
-    )
-    if is_new is None:
-        is_used = await session.value(
-            "SELECT number > 0 OR owner IS NOT NULL OR EXISTS (SELECT 1 FROM {s}.inbox WHERE thread = $1)"
-            " OR EXISTS (SELECT 1 FROM {s}.journal WHERE thread = $1) FROM {s}.threads"
-            " WHERE thread = $1 FOR UPDATE",
-            key,
-        )
-        if is_used is not False:
+    insert = "INSERT INTO {s}.threads (thread, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1"
+    if await session.value(insert, key, thread_id) is None:
+        query = f"SELECT t.owner IS NOT NULL OR {HAS_CONTENT} FROM {{s}}.threads t WHERE t.thread = $1 FOR UPDATE"
+        if await session.value(query, key) is not False:
             raise ThreadExists(thread_id)
 
 
@@ -134,15 +124,11 @@ async def _add_commits(session: PgSession, header: ThreadHeader, commits: Sequen
     for commit in commits:
         check_ids(commit)
     ids = [pack_id(commit.info.checkpoint_id) for commit in commits if commit.info is not None]
-    duplicate = await session.row(
-        "SELECT c.checkpoint_id, t.thread_id FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
-        " WHERE c.checkpoint_id = ANY ($1::bytea[]) LIMIT 1",
-        ids,
-    )
+    query = f"SELECT c.checkpoint_id, t.thread_id FROM {COMMITS} WHERE c.checkpoint_id = ANY ($1::bytea[]) LIMIT 1"
+    duplicate = await session.row(query, ids)
     if duplicate is not None:
-        reason = (
-            f"its checkpoint {unpack_id(duplicate['checkpoint_id'])!r} is in thread {duplicate['thread_id']!r} here"
-        )
+        checkpoint_id, other = unpack_id(duplicate["checkpoint_id"]), duplicate["thread_id"]
+        reason = f"its checkpoint {checkpoint_id!r} is in thread {other!r} here"
         raise ThreadExists(header.thread_id, reason)
     lease = Lease(header.thread_id, "", 0)
     key = thread_key(header.thread_id)
@@ -155,37 +141,25 @@ async def _add_commits(session: PgSession, header: ThreadHeader, commits: Sequen
 
 async def _write_header(session: PgSession, header: ThreadHeader) -> None:
     thread_id, key = header.thread_id, thread_key(header.thread_id)
-    await session.rows(
-        "UPDATE {s}.threads SET workflow = $2, number = $3, fence = GREATEST(fence, $4), status = $5, updated_at = $6,"
-        " last_seq = $7, first_seq = $8, head = $9, due_at = $10, moved = nextval('{s}.moves') WHERE thread = $1",
-        key,
-        header.workflow_name,
-        *(getattr(header, name) for name in _OF_HEADER),
-    )
+    changes = "workflow = $2, number = $3, fence = GREATEST(fence, $4), status = $5, updated_at = $6, last_seq = $7"
+    changes += ", first_seq = $8, head = $9, due_at = $10, moved = nextval('{s}.moves')"
+    update = f"UPDATE {{s}}.threads SET {changes} WHERE thread = $1"
+    await session.rows(update, key, header.workflow_name, *(getattr(header, name) for name in _OF_HEADER))
     pin = "UPDATE {s}.commits SET is_pinned = true WHERE thread = $1 AND number = ANY ($2::bigint[])"
     await session.rows(pin, key, list(header.pins))
-    await session.many(
-        "INSERT INTO {s}.requests VALUES ($1, $2, $3, $4, $5, $6)",
-        [
-            (key, request.request_id, request.executor_id, request.asked_at, request.deadline, request.assignee)
-            for request in header.requests
-        ],
-    )
+    requests = [(key, *msgspec.structs.astuple(request)[1:-1]) for request in header.requests]
+    await session.many("INSERT INTO {s}.requests VALUES ($1, $2, $3, $4, $5, $6)", requests)
     inbox = [(key, item_id, "", None, consumed_seal(thread_id, item_id)) for item_id in header.consumed]
     inbox += [(key, *fields, item_seal(thread_id, *fields)) for fields in map(msgspec.structs.astuple, header.inbox)]
     await session.many("INSERT INTO {s}.inbox (thread, item_id, kind, body, seal) VALUES ($1, $2, $3, $4, $5)", inbox)
-    await session.many(
-        "INSERT INTO {s}.journal (thread, mark, delivery_id, body, seal) VALUES ($1, $2, $3, $4, $5)",
-        [
-            (key, uuid4(), entry.delivery_id, entry.body, seal(thread_id, entry.delivery_id, entry.body))
-            for entry in header.journal
-        ],
-    )
+    entries = [(entry.delivery_id, entry.body) for entry in header.journal]
+    journal = [(key, uuid4(), *fields, seal(thread_id, *fields)) for fields in entries]
+    insert = "INSERT INTO {s}.journal (thread, mark, delivery_id, body, seal) VALUES ($1, $2, $3, $4, $5)"
+    await session.many(insert, journal)
 
 
 async def copy_thread(store: HasDatabase, thread_id: str, to: str) -> None:
     check_id("thread id", to, None)
-
     ids: dict[str, str] = {}
     """The new checkpoint ids. A retry recognizes the copy of an earlier attempt by them."""
 
@@ -242,19 +216,11 @@ async def load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
 async def rewrite(store: HasDatabase, thread_id: str, change: Rewrite) -> int:
     db, key, count, after = store.db, thread_key(thread_id), 0, 0
     damage: list[DamagedCheckpoint] = []
-    while numbers := [
-        row["number"]
-        for row in await db.rows(
-            "SELECT number FROM {s}.commits WHERE thread = $1 AND number > $2 ORDER BY number LIMIT $3",
-            key,
-            after,
-            BATCH_SIZE,
-        )
-    ]:
-        after = numbers[-1]
-        for number in numbers:
+    query = "SELECT number FROM {s}.commits WHERE thread = $1 AND number > $2 ORDER BY number LIMIT $3"
+    while rows := await db.rows(query, key, after, BATCH_SIZE):
+        for (after,) in rows:
             try:
-                count += await _rewrite_commit(db, thread_id, number, change)
+                count += await _rewrite_commit(db, thread_id, after, change)
             except DamagedCheckpoint as error:
                 damage.append(error)
     uncommitted = await _rewrite_uncommitted(db, thread_id, change)
@@ -268,9 +234,8 @@ async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rew
 
     async def attempt() -> int:
         async with db.transaction() as session:
-            row = await session.row(
-                "SELECT * FROM {s}.commits WHERE thread = $1 AND number = $2 FOR UPDATE", key, number
-            )
+            query = "SELECT * FROM {s}.commits WHERE thread = $1 AND number = $2 FOR UPDATE"
+            row = await session.row(query, key, number)
             if row is None:
                 return 0
             root, events, chunks = row["root"], row["events"], unpack_chunks(thread_id, row)
@@ -282,19 +247,13 @@ async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rew
             new_events = None if events is None else changes.change("events", str(number), events)
             new_chunks = {name: changes.change("chunk", name, chunk) for name, chunk in chunks.items()}
             if changes.count:
-                seqs = (row["first_seq"], row["event_count"])
-                new_seal = root_seal(thread_id, number, sealed_fields_of_row(row), new_root)
-                await session.rows(
-                    "UPDATE {s}.commits SET root = $3, events = $4, names = $5, chunks = $6, seal = $7"
-                    " WHERE thread = $1 AND number = $2",
-                    key,
-                    number,
-                    new_root,
-                    new_events,
-                    join_words([f"{name}:{len(chunk)}" for name, chunk in new_chunks.items()]),
-                    b"".join(new_chunks.values()) or None,
-                    new_seal + events_seal(thread_id, number, *seqs, new_events) + row["seal"][16:],
-                )
+                names = join_words([f"{name}:{len(chunk)}" for name, chunk in new_chunks.items()])
+                payload = (new_root, new_events, names, b"".join(new_chunks.values()) or None)
+                of_root = root_seal(thread_id, number, sealed_fields_of_row(row), new_root)
+                of_events = events_seal(thread_id, number, row["first_seq"], row["event_count"], new_events)
+                update = "UPDATE {s}.commits SET root = $3, events = $4, names = $5, chunks = $6, seal = $7"
+                sealed = (*payload, of_root + of_events + row["seal"][16:])
+                await session.rows(f"{update} WHERE thread = $1 AND number = $2", key, number, *sealed)
             return changes.count
 
     return await db.retry(attempt)
@@ -303,16 +262,11 @@ async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rew
 async def _rewrite_uncommitted(db: Database, thread_id: str, change: Rewrite) -> Changes:
     """The journal and the inbox, each row in its own statement: locks on several rows could deadlock with a commit."""
     key, changes = thread_key(thread_id), Changes(change)
-    entries = "SELECT mark, delivery_id, body, seal FROM {s}.journal WHERE thread = $1"
-    for mark, *entry in await db.rows(entries, key):
-        resealed = changes.sealed_entry(thread_id, *entry)
-        if resealed is not None:
-            update = "UPDATE {s}.journal SET body = $3, seal = $4 WHERE thread = $1 AND mark = $2"
-            await db.rows(update, key, mark, *resealed)
-    items = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
-    for item in await db.rows(items, key):
-        resealed = changes.sealed_item(thread_id, *item)
-        if resealed is not None:
-            update = "UPDATE {s}.inbox SET body = $3, seal = $4 WHERE thread = $1 AND item_id = $2 AND body IS NOT NULL"
-            await db.rows(update, key, item["item_id"], *resealed)
+    for table, mark, columns in (("journal", "mark", "delivery_id"), ("inbox", "item_id", "item_id, kind")):
+        source = f"{{s}}.{table} WHERE thread = $1 AND body IS NOT NULL"
+        for place, *sealed in await db.rows(f"SELECT {mark}, {columns}, body, seal FROM {source}", key):
+            resealed = changes.reseal(table, thread_id, *sealed)
+            if resealed is not None:
+                update = f"UPDATE {{s}}.{table} SET body = $3, seal = $4 WHERE thread = $1 AND body IS NOT NULL"
+                await db.rows(f"{update} AND {mark} = $2", key, place, *resealed)
     return changes

@@ -121,8 +121,7 @@ class Database(Queries):
 
         Not `is_repeatable`: for work whose input can be read only once. It is tried once.
         """
-        began, deadline = 0.0, None
-        rollbacks = 0
+        began, deadline, rollbacks = 0.0, None, 0
         while True:
             try:
                 return await work()

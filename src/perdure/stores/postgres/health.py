@@ -367,13 +367,6 @@ class _Inspection:
         else:
             commits = await self.row(Row, _ESTIMATED_CHECKPOINTS, self._schema)
             commits |= {"commits": estimate, "is_estimated": True}
-        return StoreContents(
-            threads=threads["threads"],
-            owned=threads["owned"] - left_behind,
-            left_behind=left_behind,
-            overdue=threads["overdue"],
-            **commits,
-            **await self.row(Row, _WAITING, reserved),
-            processes=are_dead.count(False),
-            is_encrypted=threads["is_encrypted"],
-        )
+        threads["owned"] -= left_behind
+        counts = threads | commits | await self.row(Row, _WAITING, reserved)
+        return StoreContents(**counts, left_behind=left_behind, processes=are_dead.count(False))

@@ -18,17 +18,11 @@ from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy, Unsuppor
 from perdure.log import get_logger
 from perdure.names import RESERVED_THREAD
 from perdure.records import InboxItem, JournalEntry, Lease, OpenedThread
+from perdure.stores import process_identity
 from perdure.stores.postgres.checkpoints import AND_HEAD, PARENT_ID, check_thread_row, find_previous
 from perdure.stores.postgres.database import Batcher, Database, OutcomeUnknown
 from perdure.stores.postgres.rows import UNCOMMITTED, check_id, read_info, read_root, read_uncommitted, thread_key
-from perdure.stores.process_identity import (
-    LEASE_SECONDS,
-    RENEW_SECONDS,
-    fence_conflict,
-    is_owner_dead,
-    this_process,
-    to_json,
-)
+from perdure.stores.process_identity import LEASE_SECONDS, RENEW_SECONDS
 
 logger = get_logger("stores")
 
@@ -59,13 +53,13 @@ OWNER = f"SELECT {OWNER_COLUMNS} FROM {{s}}.threads t {AND_PROCESS} WHERE t.thre
 
 def own_process() -> tuple[UUID, str]:
     """The key and the identity of this process."""
-    identity = to_json(this_process())
+    identity = process_identity.to_json(process_identity.this_process())
     return thread_key(identity), identity
 
 
 def is_dead(row: Any) -> bool:
     """Whether the owner's process is dead, or its lease has expired. For a row with the columns of OWNER."""
-    return row["process"] is None or is_owner_dead(row["identity"], bool(row["is_leased"]))
+    return row["process"] is None or process_identity.is_owner_dead(row["identity"], bool(row["is_leased"]))
 
 
 def live_owner(row: Any) -> str | None:
@@ -160,10 +154,7 @@ class Leases:
                 is_retry = True  # this process may own the thread already
                 raise
 
-        while True:
-            row = await self.db.retry(claim)
-            if row["new_fence"] is not None:
-                break
+        while (row := await self.db.retry(claim))["new_fence"] is None:
             if row["fence"] is None or row["owner"] is None:  # created, or released, in the meantime
                 continue
             if not is_dead(row):
@@ -181,9 +172,7 @@ class Leases:
         root, info, damage = None, None, None
         journal: list[JournalEntry] = []
         inbox: list[InboxItem] = []
-        number = row["number"] or 0
-        newest = {"thread": thread_key(thread_id), "number": row["newest"], "status": row["checkpoint_status"]}
-        head = {**row, **newest}
+        head = {**row, "thread": thread_key(thread_id), "number": row["newest"], "status": row["checkpoint_status"]}
         try:
             if row["newest"] is not None:
                 (previous,) = await find_previous(self.db, [head])
@@ -193,23 +182,13 @@ class Leases:
             journal, inbox = read_uncommitted(thread_id, row)
         except DamagedCheckpoint as error:
             root, damage = None, error.reason
-        return OpenedThread(
-            lease=lease,
-            number=number,
-            info=info,
-            root=root,
-            last_seq=row["last_seq"] or 0,
-            journal=journal,
-            inbox=inbox,
-            status=row["status"] or "",
-            damage=damage,
-            is_encrypted=row["is_encrypted"],
-        )
+        position = (row["number"] or 0, info, root, row["last_seq"] or 0)
+        return OpenedThread(lease, *position, journal, inbox, row["status"] or "", damage, row["is_encrypted"])
 
     async def renew(self, lease: Lease) -> None:
         row = await self.db.row("SELECT fence, owner FROM {s}.threads WHERE thread = $1", thread_key(lease.thread_id))
         if row is None or (row["fence"], row["owner"]) != (lease.fence, lease.owner):
-            raise fence_conflict(lease, None if row is None else row["fence"])
+            raise process_identity.fence_conflict(lease, None if row is None else row["fence"])
         await self.db.value(RENEW, *own_process())
 
     async def release(self, lease: Lease) -> bool:

@@ -91,6 +91,11 @@ WHERE c.thread = $1 AND c.number = ANY ($2::bigint[]) AND c.number = g.number
   AND (is_pruned OR drops_events OR is_unlinked)
 """
 
+_NOTE_FREED = """
+UPDATE {s}.threads SET pruned = ARRAY(SELECT unnest(pruned) EXCEPT SELECT unnest($2::bigint[])),
+  events_freed_before = GREATEST(events_freed_before, $3), collect_at = $4 WHERE thread = $1
+"""
+
 _EMPTY = """
 DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[]) AND checkpoint_id IS NULL AND names IS NULL
   AND events IS NULL
@@ -165,16 +170,12 @@ async def prune(store: HasDatabase, thread_id: str, checkpoint_ids: Iterable[str
     if thread_row is None:
         return 0
     check_thread_row(thread_id, thread_row)  # a damaged thread is not pruned
-    rows = await db.rows(
-        f"SELECT c.number, COALESCE(length(c.names), 0) AS names FROM {COMMITS} WHERE c.thread = $1"
-        f" AND c.checkpoint_id = ANY ($2::bytea[]) AND {HAS_CHECKPOINT} AND NOT c.is_pinned ORDER BY c.number",
-        key,
-        packed_ids,
-    )
+    prunable = f"c.thread = $1 AND c.checkpoint_id = ANY ($2::bytea[]) AND {HAS_CHECKPOINT} AND NOT c.is_pinned"
+    query = f"SELECT c.number, COALESCE(length(c.names), 0) AS names FROM {COMMITS} WHERE {prunable} ORDER BY c.number"
+    rows = await db.rows(query, key, packed_ids)
     numbers = [row["number"] for row in rows]
     if numbers:
-        head = await db.value("SELECT head FROM {s}.threads WHERE thread = $1", key)
-        owner = live_owner(await db.row(OWNER, key)) if head in numbers else None
+        owner = live_owner(await db.row(OWNER, key)) if thread_row["head"] in numbers else None
         if owner is not None:
             raise ThreadBusy(thread_id, owner)
     if events_before:
@@ -261,14 +262,8 @@ async def _free(
             carried = await _write(session, key, batch)
             if head in pruned:
                 await move_head(session, key, head)
-            await session.value(
-                "UPDATE {s}.threads SET pruned = ARRAY(SELECT unnest(pruned) EXCEPT SELECT unnest($2::bigint[])),"
-                " events_freed_before = GREATEST(events_freed_before, $3), collect_at = $4 WHERE thread = $1",
-                key,
-                list(checkpoints),
-                events_before,
-                min(max(COLLECT_AT_LEAST, carried // 8), COLLECT_AT_MOST),
-            )
+            collect_at = min(max(COLLECT_AT_LEAST, carried // 8), COLLECT_AT_MOST)
+            await session.value(_NOTE_FREED, key, list(checkpoints), events_before, collect_at)
             return len(pruned)
 
     return await db.retry(attempt)
@@ -283,9 +278,8 @@ async def _plan(session: PgSession, key: UUID, batch: Batch) -> None:
             lineages[row["number"]] = _lineage(row, parent, is_kept=True)
     # Parents outside the batch: the plan only needs to know that they exist.
     parents = {lineage.parent for lineage in lineages.values() if lineage.parent is not None} - lineages.keys()
-    for row in await session.rows(
-        "SELECT number FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])", key, list(parents)
-    ):
+    query = "SELECT number FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])"
+    for row in await session.rows(query, key, list(parents)):
         lineages[row["number"]] = Lineage(row["number"], None, True, frozenset(), frozenset())
     # The plan does not decide which chunks are needed: for that it would have to read all commits of the thread.
     # Chunks of commits without checkpoint are needed only by those that carry references to them.
@@ -301,16 +295,11 @@ async def _plan(session: PgSession, key: UUID, batch: Batch) -> None:
 async def _write(session: PgSession, key: UUID, batch: Batch) -> int:
     """Returns how many references the children of pruned commits carry over."""
     relinked = [*batch.relinked.values()]
+    relink = "UPDATE {s}.commits SET parent = $3, dropped = $4, carried = $5, previous = NULL,"
+    relink += " seal = substring(seal FOR 16) || $6::bytea WHERE thread = $1 AND number = $2"
     for lineage in relinked:
         links = (lineage.parent, join_words(sorted(lineage.dropped)), join_words(sorted(lineage.carried)))
-        await session.rows(
-            "UPDATE {s}.commits SET parent = $3, dropped = $4, carried = $5, previous = NULL,"
-            " seal = substring(seal FOR 16) || $6::bytea WHERE thread = $1 AND number = $2",
-            key,
-            lineage.number,
-            *links,
-            links_checksum(links[0], None, *links[1:]),
-        )
+        await session.rows(relink, key, lineage.number, *links, links_checksum(links[0], None, *links[1:]))
     removed = batch.unneeded_chunks()
     empty = [number for number, row in batch.rows.items() if batch.is_empty(row, removed.get(number, set()))]
     await session.rows("DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])", key, empty)
@@ -338,13 +327,11 @@ async def lock_against_pruning(session: PgSession, thread: UUID) -> None:
 
 async def move_head(session: PgSession, thread: UUID, number: int) -> None:
     """After the checkpoint `number` was deleted: if it was the head, the newest one left becomes the head."""
-    moved = await session.value(
-        "UPDATE {s}.threads t SET due_at = NULL, head = (SELECT max(c.number) FROM {s}.commits c WHERE c.thread = $1"
-        f" AND c.number <> $2 AND {HAS_CHECKPOINT}) WHERE t.thread = $1 AND t.head = $2 RETURNING 1",
-        thread,
-        number,
+    newest = f"SELECT max(c.number) FROM {{s}}.commits c WHERE c.thread = $1 AND c.number <> $2 AND {HAS_CHECKPOINT}"
+    move = (
+        f"UPDATE {{s}}.threads t SET due_at = NULL, head = ({newest}) WHERE t.thread = $1 AND t.head = $2 RETURNING 1"
     )
-    if moved is not None:
+    if await session.value(move, thread, number) is not None:
         await session.rows("DELETE FROM {s}.journal WHERE thread = $1", thread)
         await session.rows("DELETE FROM {s}.requests WHERE thread = $1", thread)
 
@@ -362,8 +349,7 @@ def chunk_names(row: Any) -> list[str]:
 
 def _batches(rows: Iterable[Any]) -> Iterator[list[int]]:
     """Numbers of commits, in batches whose chunk names stay small."""
-    batch: list[int] = []
-    size = 0
+    batch, size = list[int](), 0
     for row in rows:
         batch.append(row["number"])
         size += row["names"]

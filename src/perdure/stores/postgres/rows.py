@@ -11,14 +11,8 @@ from zlib import crc32
 
 from perdure.errors import DamagedCheckpoint, UnsupportedId
 from perdure.records import CheckpointInfo, Commit, InboxItem, JournalEntry, Lease, LoggedEvents
-from perdure.stores.packing import (
-    RUN,
-    from_timestamp,
-    seal,
-    to_time,
-    unseal_entry,
-    unseal_item,
-)
+from perdure.stores.garbage import without_events
+from perdure.stores.packing import RUN, from_timestamp, is_writable, seal, to_time, unseal_entry, unseal_item
 
 MAX_ID_BYTES = 2000
 """Of an id that is in an index. A thread id may have any length: its key is a hash."""
@@ -35,13 +29,7 @@ def thread_key(thread_id: str) -> UUID:
 
 def is_text(value: str) -> bool:
     """Whether PostgreSQL can store it. If not, no row has this id."""
-    if "\0" in value:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return "\0" not in value and is_writable(value)
 
 
 def check_id(name: str, value: str | None, max_bytes: int | None = MAX_ID_BYTES) -> None:
@@ -125,11 +113,6 @@ def links_checksum(parent: int | None, previous: str | None, dropped: str | None
     return crc32(repr((parent, previous, dropped, carried)).encode()).to_bytes(4)
 
 
-def are_links_intact(row: Any) -> bool:
-    expected = links_checksum(row["parent"], row["previous"], row["dropped"], row["carried"])
-    return bool(row["seal"][2 * _SEAL_BYTES :] == expected)
-
-
 COLUMNS = (
     "number, parent, first_seq, made_at, iteration, event_count, refers, checkpoint_id, workflow, previous, timestamp,"
     " run_id, status, names, dropped, carried, own, seal, root, events, chunks"
@@ -157,28 +140,23 @@ def commit_row(commit: Commit) -> tuple[Any, ...]:
     first_seq = count = own = body = None
     if events is not None:
         first_seq, count, own, body = events.first_seq, events.count, join_words(events.own), events.body
+    thread_id, number = commit.lease.thread_id, commit.number
+    shown = (None if info is None else info.checkpoint_id, workflow, iteration)
+    of_root = root_seal(thread_id, number, (*shown, commit.timestamp, commit.run_id, commit.status), commit.root)
+    of_events = events_seal(thread_id, number, first_seq, count, body)
     time = from_timestamp(commit.timestamp)
     made_at = to_time(time) if isinstance(time, int) else None  # None if it cannot restore the text exactly
     return (
-        *(commit.number, parent, first_seq, made_at, iteration, count, events is not None and events.refers),
+        *(number, parent, first_seq, made_at, iteration, count, events is not None and events.refers),
         *(checkpoint_id, workflow, previous, commit.timestamp if made_at is None else None),
         *(pack_id(commit.run_id, RUN), commit.status, names, dropped, carried, own),
-        *(_seal(commit, links_checksum(parent, previous, dropped, carried)), commit.root, body),
+        *(of_root + of_events + links_checksum(parent, previous, dropped, carried), commit.root, body),
         b"".join(chunks.values()) or None,
     )
 
 
-def _seal(commit: Commit, links: bytes) -> bytes:
-    thread_id, number, info, events = commit.lease.thread_id, commit.number, commit.info, commit.events
-    shown = (None, None, None) if info is None else (info.checkpoint_id, info.workflow_name, info.iteration_count)
-    of_root = root_seal(thread_id, number, (*shown, commit.timestamp, commit.run_id, commit.status), commit.root)
-    if events is None:
-        return of_root + bytes(_SEAL_BYTES) + links
-    return of_root + events_seal(thread_id, number, events.first_seq, events.count, events.body) + links
-
-
 def sealed_fields_of_row(row: Any) -> tuple[Any, ...]:
-    """A commit's checkpoint in lists, without its parent, which pruning may change. As in `_seal`."""
+    """A commit's checkpoint in lists, without its parent, which pruning may change. As in `commit_row`."""
     of_checkpoint = (unpack_id(row["checkpoint_id"]), row["workflow"], row["iteration"])
     return (*of_checkpoint, read_timestamp(row), unpack_run_id(row), row["status"])
 
@@ -189,17 +167,10 @@ def read_timestamp(row: Any) -> str:
 
 
 def read_info(thread_id: str, row: Any, previous: str | None) -> CheckpointInfo:
+    checkpoint_id, workflow, run_id = unpack_id(row["checkpoint_id"]) or "", row["workflow"] or "", unpack_run_id(row)
+    position = (row["number"], row["iteration"] or 0, previous, read_timestamp(row))
     return CheckpointInfo(
-        unpack_id(row["checkpoint_id"]) or "",
-        thread_id,
-        row["workflow"] or "",
-        row["number"],
-        row["iteration"] or 0,
-        previous,
-        read_timestamp(row),
-        unpack_run_id(row) or None,
-        row["status"],
-        row["is_pinned"],
+        checkpoint_id, thread_id, workflow, *position, run_id or None, row["status"], row["is_pinned"]
     )
 
 
@@ -226,9 +197,8 @@ def read_events(thread_id: str, row: Any) -> LoggedEvents | None:
         return None
     proof = row["seal"][_SEAL_BYTES : 2 * _SEAL_BYTES]
     if body is None or events_seal(thread_id, number, first, row["event_count"], body) != proof:
-        raise DamagedCheckpoint(
-            commit_label(row), f"the events of commit {number} were changed in its store", thread_id
-        )
+        reason = f"the events of commit {number} were changed in its store"
+        raise DamagedCheckpoint(commit_label(row), reason, thread_id)
     return LoggedEvents(first, row["event_count"], bytes(body), row["refers"], split_words(row["own"]))
 
 
@@ -248,6 +218,12 @@ def unpack_chunks(thread_id: str, row: Any) -> dict[str, bytes]:
     return chunks
 
 
+HAS_CONTENT = """
+(t.number > 0 OR EXISTS (SELECT 1 FROM {s}.inbox i WHERE i.thread = t.thread)
+  OR EXISTS (SELECT 1 FROM {s}.journal j WHERE j.thread = t.thread))
+"""
+"""Of a thread `t`: a claim alone creates an empty one."""
+
 UNCOMMITTED = """
 LEFT JOIN LATERAL (SELECT array_agg(delivery_id ORDER BY entry) AS deliveries,
   array_agg(body ORDER BY entry) AS bodies, array_agg(seal ORDER BY entry) AS seals
@@ -264,28 +240,14 @@ def read_uncommitted(thread_id: str, row: Any) -> tuple[list[JournalEntry], list
     entries = zip(*(row[column] or () for column in ("deliveries", "bodies", "seals")), strict=True)
     items = zip(*(row[column] or () for column in ("item_ids", "kinds", "items", "item_seals")), strict=True)
     number = row["number"] or 0
-    return [unseal_entry(thread_id, number, *entry) for entry in entries], [
-        unseal_item(thread_id, *item) for item in items
-    ]
+    journal = [unseal_entry(thread_id, *entry, number=number) for entry in entries]
+    return journal, [unseal_item(thread_id, *item) for item in items]
 
 
 def read_commit(thread_id: str, row: Any, info: CheckpointInfo | None, events_dropped_before: int) -> Commit:
     """The commit as it was written, or as pruning left it. Raises DamagedCheckpoint."""
-    events, chunks = read_events(thread_id, row), unpack_chunks(thread_id, row)
-    if events is not None and row["number"] < events_dropped_before:  # dropped, but not freed yet
-        own = set(events.own)
-        events, chunks = None, {name: chunk for name, chunk in chunks.items() if name not in own}
-    return Commit(
-        Lease(thread_id, "", 0),
-        row["number"],
-        info,
-        None if info is None else read_root(thread_id, row),
-        events,
-        status=row["status"],
-        run_id=unpack_run_id(row),
-        timestamp=read_timestamp(row),
-        parent=row["parent"],
-        chunks=chunks,
-        dropped=split_words(row["dropped"]),
-        carried=split_words(row["carried"]),
-    )
+    root, events = None if info is None else read_root(thread_id, row), read_events(thread_id, row)
+    chunks, dropped, carried = unpack_chunks(thread_id, row), split_words(row["dropped"]), split_words(row["carried"])
+    of_run = (row["status"], unpack_run_id(row), read_timestamp(row), row["parent"], chunks, dropped)
+    commit = Commit(Lease(thread_id, "", 0), row["number"], info, root, events, (), (), *of_run, carried=carried)
+    return without_events(commit) if commit.number < events_dropped_before else commit  # dropped, but not freed yet

@@ -143,17 +143,13 @@ def in_schema(text: str, schema: str) -> str:
 
 async def find_version(connection: Any, schema: str) -> int:
     """0 for a schema without tables. Raises StorageFailed for a schema with tables of another program."""
-    tables = await connection.fetchval(
-        "SELECT array_agg(c.relname::text) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')",
-        schema,
-    )
+    query = "SELECT array_agg(c.relname::text) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    tables = await connection.fetchval(f"{query} WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')", schema)
     if not tables:
         return 0
     if "meta" not in tables or "commits" not in tables:
-        reason = (
-            f"it holds tables of another program ({', '.join(sorted(tables)[:3])}); give perdure a schema of its own"
-        )
+        others = ", ".join(sorted(tables)[:3])
+        reason = f"it holds tables of another program ({others}); give perdure a schema of its own"
         raise StorageFailed("PostgresStore", f"use schema {schema!r}", reason)
     return int(await connection.fetchval(f"SELECT version FROM {quote_identifier(schema)}.meta"))
 

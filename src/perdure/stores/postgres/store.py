@@ -100,7 +100,6 @@ class PostgresStore(NotifyingStore):
     read_chunks = checkpoints.read_chunks
     infos = checkpoints.list_infos
     events_after = checkpoints.load_events
-    has_thread = threads.has_thread
     thread_ids = threads.list_thread_ids
     last_seq = threads.load_last_seq
     pending_requests = threads.list_pending_requests
@@ -119,16 +118,9 @@ class PostgresStore(NotifyingStore):
 
 async def _write_journal(db: Database, lease: Lease, batch: Sequence[tuple[UUID, JournalEntry]]) -> Sequence[None]:
     thread_id, key = lease.thread_id, thread_key(lease.thread_id)
-    is_owner = await db.value(
-        _APPEND,
-        key,
-        lease.fence,
-        lease.owner,
-        [mark for mark, _ in batch],
-        [entry.delivery_id for _, entry in batch],
-        [entry.body for _, entry in batch],
-        [seal(thread_id, entry.delivery_id, entry.body) for _, entry in batch],
-    )
-    if is_owner is None:
+    entries = [(mark, entry.delivery_id, entry.body) for mark, entry in batch]
+    rows = [(*entry, seal(thread_id, *entry[1:])) for entry in entries]
+    columns = map(list, zip(*rows, strict=True))
+    if await db.value(_APPEND, key, lease.fence, lease.owner, *columns) is None:
         raise fence_conflict(lease, await db.value("SELECT fence FROM {s}.threads WHERE thread = $1", key))
     return [None] * len(batch)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Unpack
 
 from perdure.errors import PerdureError, ThreadBusy, ThreadNotFound
 from perdure.records import Damage, PendingRequest, ThreadInfo
@@ -16,8 +16,9 @@ from perdure.stores.postgres.copies import BATCH_SIZE
 from perdure.stores.postgres.database import Database, HasDatabase, PgSession
 from perdure.stores.postgres.leases import AND_PROCESS, OWNER_COLUMNS, live_owner
 from perdure.stores.postgres.rows import (
-    are_links_intact,
+    HAS_CONTENT,
     is_text,
+    links_checksum,
     read_events,
     read_root,
     thread_key,
@@ -34,11 +35,6 @@ INDEXED_CHARACTERS = 200
 """Characters of a thread id that an index covers."""
 _START = f'left(t.thread_id, {INDEXED_CHARACTERS}) COLLATE "C"'
 """Ordered by code points."""
-
-_IS_IN_USE = """
-(t.number > 0 OR EXISTS (SELECT 1 FROM {s}.inbox i WHERE i.thread = t.thread)
-  OR EXISTS (SELECT 1 FROM {s}.journal j WHERE j.thread = t.thread))
-"""
 
 _TABLES = ("commits", "journal", "inbox", "requests", "threads")
 
@@ -58,14 +54,12 @@ SELECT COALESCE((SELECT sum({_ROW_BYTES} + {_COMMIT_BYTES})
 async def list_threads(
     store: HasDatabase,
     *,
-    workflow_name: str | None = None,
-    thread_id: str | None = None,
-    prefix: str | None = None,
     statuses: Collection[str] | None = None,
     limit: int | None = None,
     before: str | None = None,
+    **match: Unpack[packing.ThreadMatch],
 ) -> Sequence[ThreadInfo]:
-    db, where = store.db, _Where(workflow_name, thread_id, prefix)
+    db, where = store.db, _Where(**match)
     if before is not None:
         moved = await db.value("SELECT moved FROM {s}.threads WHERE thread = $1", thread_key(before))
         if moved is None:
@@ -76,11 +70,9 @@ async def list_threads(
     if where.is_empty:
         return []
     # The inner query selects, the outer one looks up the columns of the selected threads only.
-    rows = await db.rows(
-        f"{_COLUMNS} FROM (SELECT t.* FROM {{s}}.threads t WHERE t.number > 0{where.text}"
-        f" ORDER BY t.moved DESC LIMIT {where.bind(limit)}) t {AND_PROCESS} ORDER BY t.moved",
-        *where.values,
-    )
+    page = f"WHERE t.number > 0{where.text} ORDER BY t.moved DESC LIMIT {where.bind(limit)}"
+    newest = f"SELECT t.* FROM {{s}}.threads t {page}"
+    rows = await db.rows(f"{_COLUMNS} FROM ({newest}) t {AND_PROCESS} ORDER BY t.moved", *where.values)
     return [_thread_info(row) for row in rows]
 
 
@@ -89,26 +81,18 @@ def _thread_info(row: Any) -> ThreadInfo:
     return ThreadInfo(*fields, unpack_id(row["checkpoint_id"]), row["due_at"], live_owner(row))
 
 
-async def has_thread(store: HasDatabase, thread_id: str) -> bool:
-    """Whether the thread was ever written to."""
-    return await store.db.value("SELECT 1 FROM {s}.threads WHERE thread = $1", thread_key(thread_id)) is not None
-
-
 async def list_thread_ids(
     store: HasDatabase, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
 ) -> list[str]:
-    where = _Where(None, None, prefix)
+    where = _Where(prefix=prefix)
     if where.is_empty:
         return []
     if after is not None and is_text(after):
         where.add(f"{_START} >= left($, {INDEXED_CHARACTERS})", after)
         where.add('t.thread_id COLLATE "C" > $', after)
-    rows = await store.db.rows(
-        f"SELECT t.thread_id FROM {{s}}.threads t WHERE {_IS_IN_USE}{where.text}"
-        f' ORDER BY {_START}, t.thread_id COLLATE "C" LIMIT {where.bind(limit)}',
-        *where.values,
-    )
-    return [row["thread_id"] for row in rows]
+    page = f'{where.text} ORDER BY {_START}, t.thread_id COLLATE "C" LIMIT {where.bind(limit)}'
+    query = f"SELECT t.thread_id FROM {{s}}.threads t WHERE {HAS_CONTENT}{page}"
+    return [row["thread_id"] for row in await store.db.rows(query, *where.values)]
 
 
 async def load_last_seq(store: HasDatabase, thread_id: str) -> int:
@@ -116,40 +100,28 @@ async def load_last_seq(store: HasDatabase, thread_id: str) -> int:
 
 
 async def list_pending_requests(
-    store: HasDatabase,
-    *,
-    workflow_name: str | None = None,
-    thread_id: str | None = None,
-    prefix: str | None = None,
-    limit: int | None = None,
+    store: HasDatabase, *, limit: int | None = None, **match: Unpack[packing.ThreadMatch]
 ) -> Sequence[PendingRequest]:
-    where = _Where(workflow_name, thread_id, prefix)
+    where = _Where(**match)
     if where.is_empty:
         return []
     source = "{s}.requests r JOIN {s}.threads t ON t.thread = r.thread"
-    if prefix:  # start with the threads of the prefix, not with the requests of all threads
+    if match.get("prefix"):  # start with the threads of the prefix, not with the requests of all threads
         source = "{s}.threads t JOIN LATERAL (SELECT * FROM {s}.requests r WHERE r.thread = t.thread OFFSET 0) r"
         source += " ON true"
-    rows = await store.db.rows(
-        "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, t.workflow"
-        f" FROM {source} WHERE true{where.text}"
-        f' ORDER BY r.asked_at, t.thread_id COLLATE "C", r.request_id COLLATE "C" LIMIT {where.bind(limit)}',
-        *where.values,
-    )
-    return [PendingRequest(*row) for row in rows]
+    order = 'r.asked_at, t.thread_id COLLATE "C", r.request_id COLLATE "C"'
+    query = "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, t.workflow"
+    query += f" FROM {source} WHERE true{where.text} ORDER BY {order} LIMIT {where.bind(limit)}"
+    return [PendingRequest(*row) for row in await store.db.rows(query, *where.values)]
 
 
 async def list_due(store: HasDatabase, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
     due: dict[str, ThreadInfo] = {}
     page_size = 1000 if limit is None else 2 * limit + 10
+    query = f"{_COLUMNS} FROM {{s}}.threads t {AND_PROCESS} WHERE t.due_at <= $1"
+    query += ' ORDER BY t.due_at, t.thread_id COLLATE "C" LIMIT $2 OFFSET $3'
     for page in count():  # few of them have an owner
-        rows = await store.db.rows(
-            f"{_COLUMNS} FROM {{s}}.threads t {AND_PROCESS} WHERE t.due_at <= $1"
-            ' ORDER BY t.due_at, t.thread_id COLLATE "C" LIMIT $2 OFFSET $3',
-            now,
-            page_size,
-            page * page_size,
-        )
+        rows = await store.db.rows(query, now, page_size, page * page_size)
         free = (info for row in rows if (info := _thread_info(row)).run_id is None)
         due |= {info.thread_id: info for info in free}  # a thread that moved between two pages comes again
         if len(rows) < page_size or (limit is not None and len(due) >= limit):
@@ -196,11 +168,8 @@ async def _lock_unowned(session: PgSession, thread_id: str) -> Any:
 async def find_damage(store: HasDatabase) -> Sequence[Damage]:
     damage: list[Damage] = []
     for table in ("commits", "journal", "inbox", "requests"):
-        count = await store.db.value(
-            f"SELECT count(*) FROM {{s}}.{table} o WHERE NOT EXISTS"
-            " (SELECT 1 FROM {s}.threads t WHERE t.thread = o.thread)"
-        )
-        if count:
+        orphans = f"{{s}}.{table} o WHERE NOT EXISTS (SELECT 1 FROM {{s}}.threads t WHERE t.thread = o.thread)"
+        if count := await store.db.value(f"SELECT count(*) FROM {orphans}"):
             damage.append(Damage(f"{count} rows of {table} belong to a thread that does not exist"))
     after: str | None = None
     while ids := await list_thread_ids(store, after=after, limit=BATCH_SIZE):
@@ -231,16 +200,13 @@ async def _check_thread(db: Database, thread_id: str) -> list[Damage]:
         if sealed != packing.consumed_seal(thread_id, item_id):
             report(packing.changed_item(thread_id, item_id).reason)
     for entry in await db.rows("SELECT delivery_id, body, seal FROM {s}.journal WHERE thread = $1", key):
-        damage += attempt(packing.unseal_entry, thread_id, 0, *entry)
+        damage += attempt(packing.unseal_entry, thread_id, *entry)
     inbox = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
     for item in await db.rows(inbox, key):
         damage += attempt(packing.unseal_item, thread_id, *item)
-    numbers: set[int] = set()
-    after = 0
-    query = (
-        f"SELECT c.*, ({HAS_CHECKPOINT}) AS has_checkpoint, c.number = ANY (t.pruned) AS is_pruned"
-        f" FROM {COMMITS} WHERE c.thread = $1 AND c.number > $2 ORDER BY c.number LIMIT $3"
-    )
+    numbers, after = set[int](), 0
+    query = f"SELECT c.*, ({HAS_CHECKPOINT}) AS has_checkpoint, c.number = ANY (t.pruned) AS is_pruned FROM {COMMITS}"
+    query += " WHERE c.thread = $1 AND c.number > $2 ORDER BY c.number LIMIT $3"
     while rows := await db.rows(query, key, after, BATCH_SIZE):
         for row in rows:
             numbers.add(row["number"])
@@ -249,7 +215,8 @@ async def _check_thread(db: Database, thread_id: str) -> list[Damage]:
             damage += attempt(read_events, thread_id, row)
             damage += attempt(unpack_chunks, thread_id, row)
             checkpoint_id, commit = unpack_id(row["checkpoint_id"]), f"commit {row['number']}"
-            if row["has_checkpoint"] and not are_links_intact(row):
+            links = links_checksum(row["parent"], row["previous"], row["dropped"], row["carried"])
+            if row["has_checkpoint"] and row["seal"][16:] != links:
                 report(f"the references of {commit} to earlier commits were changed", checkpoint_id)
             if row["root"] is not None and checkpoint_id is None and not row["is_pruned"]:
                 report(f"the checkpoint of {commit} has lost its id")
@@ -267,7 +234,9 @@ async def measure_size(store: HasDatabase) -> int:
 class _Where:
     """The conditions on threads `t`: only those that are asked for, so that PostgreSQL chooses the right index."""
 
-    def __init__(self, workflow_name: str | None, thread_id: str | None, prefix: str | None) -> None:
+    def __init__(
+        self, workflow_name: str | None = None, thread_id: str | None = None, prefix: str | None = None
+    ) -> None:
         self.text = ""
         self.values: list[Any] = []
         self.is_empty = not all(text is None or is_text(text) for text in (workflow_name, prefix))

@@ -32,11 +32,8 @@ def check_commit(db: SqliteDatabase, commit: Commit) -> ThreadRow:
     if commit.number != thread.number + 1:
         raise ThreadConflict(commit.lease.thread_id, f"commit {commit.number}", f"commit {thread.number}")
     if commit.parent is not None and commit.parent != thread.head:
-        row = db.execute(
-            "SELECT 1 FROM commits WHERE thread = ? AND number = ? AND checkpoint_id IS NOT NULL",
-            (thread.thread, commit.parent),
-        ).fetchone()
-        if row is None:
+        query = "SELECT 1 FROM commits WHERE thread = ? AND number = ? AND checkpoint_id IS NOT NULL"
+        if db.execute(query, (thread.thread, commit.parent)).fetchone() is None:
             raise ThreadConflict(commit.lease.thread_id, f"after commit {commit.parent}", "no such checkpoint any more")
     return thread
 
@@ -49,19 +46,11 @@ def insert_commit(
     row, events, info = thread.thread, commit.events, commit.info
     seq, workflow, timestamp = insert_row(db, row, commit, payload, seq)
     last_seq = thread.last_seq if events is None else max(thread.last_seq, events.first_seq + events.count - 1)
-    moved = (commit.number, seq, commit.status, timestamp, last_seq)
-    if info is None:
-        db.execute(
-            "UPDATE threads SET number = ?, moved = ?, status = ?, updated_at = ?, last_seq = ? WHERE thread = ?",
-            (*moved, row),
-        )
-    else:
-        due_at = None if commit.due_at is None else from_time(commit.due_at)
-        db.execute(
-            "UPDATE threads SET number = ?, moved = ?, status = ?, updated_at = ?, last_seq = ?,"
-            " head = ?, workflow = ?, due_at = ? WHERE thread = ?",
-            (*moved, commit.number, workflow, due_at, row),
-        )
+    changes = "number = ?, moved = ?, status = ?, updated_at = ?, last_seq = ?"
+    values: tuple[object, ...] = (commit.number, seq, commit.status, timestamp, last_seq)
+    if info is not None:
+        changes += ", head = ?, workflow = ?, due_at = ?"
+        values += (commit.number, workflow, None if commit.due_at is None else from_time(commit.due_at))
         block = seq // BLOCK
         if workflow is not None and db.blocks.get(workflow) != block:
             db.execute("INSERT OR IGNORE INTO blocks VALUES (?, ?)", (workflow, block))
@@ -69,6 +58,7 @@ def insert_commit(
         if commit.lease.thread_id not in db.without_journal:
             unsettled = ",".join([str(int(delivery_id)) for delivery_id in commit.unsettled])
             db.execute(f"DELETE FROM journal WHERE thread = ? AND delivery_id NOT IN ({unsettled})", (row,))
+    db.execute(f"UPDATE threads SET {changes} WHERE thread = ?", (*values, row))
     for item_id in commit.consumed:
         sealed = consumed_seal(commit.lease.thread_id, item_id)
         db.execute("UPDATE inbox SET body = NULL, seal = ? WHERE thread = ? AND item_id = ?", (sealed, row, item_id))
@@ -119,20 +109,10 @@ def replace_requests(db: SqliteDatabase, thread: int, requests: Sequence[Pending
     rows = db.execute("SELECT request_id FROM requests WHERE thread = ?", (thread,)).fetchall()
     answered = [(thread, request_id) for (request_id,) in rows if request_id not in pending]
     db.executemany("DELETE FROM requests WHERE thread = ? AND request_id = ?", answered)
-    db.executemany(
-        "INSERT OR IGNORE INTO requests VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            (
-                thread,
-                request.request_id,
-                request.executor_id,
-                from_time(request.asked_at),
-                None if request.deadline is None else from_time(request.deadline),
-                request.assignee,
-            )
-            for request in requests
-        ],
-    )
+    for request in requests:
+        times = from_time(request.asked_at), None if request.deadline is None else from_time(request.deadline)
+        row = (thread, request.request_id, request.executor_id, *times, request.assignee)
+        db.execute("INSERT OR IGNORE INTO requests VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def workflow_row(db: SqliteDatabase, name: str) -> int:
@@ -162,24 +142,17 @@ def _release_id(db: SqliteDatabase, checkpoint_id: str, thread: int) -> bool:
 
 def move_head(db: SqliteDatabase, thread: int, number: int) -> None:
     """If `number` was the head and has lost its checkpoint, the newest checkpoint that is left becomes the head."""
-    is_head = db.execute("SELECT 1 FROM threads WHERE thread = ? AND head = ?", (thread, number)).fetchone()
-    if is_head is None:
-        return
-    db.execute(
-        "UPDATE threads SET due_at = NULL, head = (SELECT MAX(number) FROM commits"
-        " WHERE thread = ? AND checkpoint_id IS NOT NULL) WHERE thread = ?",
-        (thread, thread),
-    )
-    db.execute("DELETE FROM journal WHERE thread = ?", (thread,))
-    db.execute("DELETE FROM requests WHERE thread = ?", (thread,))
+    newest = "SELECT MAX(number) FROM commits c WHERE c.thread = threads.thread AND checkpoint_id IS NOT NULL"
+    query = f"UPDATE threads SET due_at = NULL, head = ({newest}) WHERE thread = ? AND head = ?"
+    if db.execute(query, (thread, number)).rowcount:
+        db.execute("DELETE FROM journal WHERE thread = ?", (thread,))
+        db.execute("DELETE FROM requests WHERE thread = ?", (thread,))
 
 
 def newest_checkpoint(db: SqliteDatabase, thread: int) -> int | None:
     """The number of the newest checkpoint, from the commits rather than from the thread's row."""
-    row = db.execute(
-        "SELECT number FROM commits WHERE thread = ? AND checkpoint_id IS NOT NULL ORDER BY number DESC LIMIT 1",
-        (thread,),
-    ).fetchone()
+    query = "SELECT number FROM commits WHERE thread = ? AND checkpoint_id IS NOT NULL ORDER BY number DESC LIMIT 1"
+    row = db.execute(query, (thread,)).fetchone()
     return None if row is None else int(row[0])
 
 
@@ -215,45 +188,30 @@ def prune_with_commit(db: SqliteDatabase, thread: ThreadRow, commit: Commit) -> 
 
 
 def _prune_checkpoint(db: SqliteDatabase, thread: int, number: int) -> None:
-    row = db.execute(
-        f"SELECT seq, {db.body_bytes} FROM commits c WHERE thread = ? AND number = ? AND checkpoint_id IS NOT NULL"
-        " AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.thread = c.thread AND p.number = c.number)",
-        (thread, number),
-    ).fetchone()
+    pin = "SELECT 1 FROM pins p WHERE p.thread = c.thread AND p.number = c.number"
+    query = f"SELECT seq, {db.body_bytes} FROM commits c WHERE thread = ? AND number = ? AND checkpoint_id IS NOT NULL"
+    row = db.execute(f"{query} AND NOT EXISTS ({pin})", (thread, number)).fetchone()
     if row is not None:
-        db.execute("UPDATE commits SET checkpoint_id = NULL WHERE seq = ?", row[:1])
-        _add_garbage(db, thread, 1, row[1])
-
-
-def _add_garbage(db: SqliteDatabase, thread: int, count: int, size: int) -> None:
-    db.execute(
-        "UPDATE threads SET garbage = garbage + ?, garbage_bytes = garbage_bytes + ? WHERE thread = ?",
-        (count, size, thread),
-    )
+        seq, size = row
+        db.execute("UPDATE commits SET checkpoint_id = NULL WHERE seq = ?", (seq,))
+        changes = "garbage = garbage + 1, garbage_bytes = garbage_bytes + ?"
+        db.execute(f"UPDATE threads SET {changes} WHERE thread = ?", (size, thread))
 
 
 def drop_events(db: SqliteDatabase, thread: int, before: int) -> None:
     """Drop the events of all commits before this number, but never those of a commit to come."""
     (last,) = db.execute("SELECT number FROM threads WHERE thread = ?", (thread,)).fetchone()
     before = min(before, last + 1)
-    row = db.execute(
-        "SELECT first_seq FROM commits WHERE thread = ? AND number >= ? AND first_seq IS NOT NULL"
-        " ORDER BY number LIMIT 1",
-        (thread, before),
-    ).fetchone()
+    query = "SELECT first_seq FROM commits WHERE thread = ? AND number >= ? AND first_seq IS NOT NULL"
+    row = db.execute(f"{query} ORDER BY number LIMIT 1", (thread, before)).fetchone()
     first = "last_seq + 1" if row is None else str(int(row[0]))
-    count, size = db.execute(
-        f"SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE thread = ? AND number >="
-        " (SELECT t.events_dropped_before FROM threads t WHERE t.thread = c.thread) AND number < ?"
-        " AND first_seq IS NOT NULL",
-        (thread, before),
-    ).fetchone()
-    db.execute(
-        f"UPDATE threads SET first_seq = MAX(first_seq, {first}),"
-        " events_dropped_before = MAX(events_dropped_before, ?) WHERE thread = ?",
-        (before, thread),
-    )
-    _add_garbage(db, thread, count, size)
+    start = "SELECT t.events_dropped_before FROM threads t WHERE t.thread = c.thread"
+    query = f"SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE thread = ? AND number < ?"
+    query += f" AND number >= ({start}) AND first_seq IS NOT NULL"
+    count, size = db.execute(query, (thread, before)).fetchone()
+    changes = f"first_seq = MAX(first_seq, {first}), events_dropped_before = MAX(events_dropped_before, ?)"
+    changes += ", garbage = garbage + ?, garbage_bytes = garbage_bytes + ?"
+    db.execute(f"UPDATE threads SET {changes} WHERE thread = ?", (before, count, size, thread))
 
 
 def read_dropped_before(db: SqliteDatabase, thread: int | None) -> int:

@@ -69,7 +69,7 @@ class SqliteConnection:
         self.is_unsynced = synchronous in ("NORMAL", "OFF")
         """Whether a commit leaves it to the system when it reaches the disk."""
         self.log_pages = 0
-        """About the pages in the log of an unsynced file, since `_move_log` moved it into the file."""
+        """About the pages in the log of an unsynced file, since it was last moved into the file."""
         self.gate = threading.RLock()
         """Held during each transaction. A fork waits for it: a child would inherit a lock that it cannot release."""
         _CONNECTIONS.add(self)
@@ -137,17 +137,13 @@ class SqliteConnection:
             raise
         if writes and self.is_unsynced:
             self.log_pages += TRANSACTION_PAGES
-        if waits and self.log_pages >= WAL_PAGES:
-            self._move_log(db)
+        if waits and self.log_pages >= WAL_PAGES:  # a commit on an event loop must not wait for the disk
+            self.log_pages = 0
+            try:
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            except sqlite3.Error:
+                pass  # all commits are in the log; a later call tries again
         return result
-
-    def _move_log(self, db: SqliteDatabase) -> None:
-        """Move the log into the file, where commits do not: one on an event loop must not wait for the disk."""
-        self.log_pages = 0
-        try:
-            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        except sqlite3.Error:
-            pass  # all commits are in the log; a later call tries again
 
     def _open(self) -> SqliteDatabase:
         if self._process_id != os.getpid() and self._db is not None:  # the parent's, after a fork
@@ -247,9 +243,8 @@ class SqliteConnection:
 
     def _explain(self, error: sqlite3.Error) -> PerdureError:
         text = str(error)
-        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-            return DamagedStore(str(self.path), text)
-        if any(sign in text for sign in _SIGNS_OF_DAMAGE):
+        is_damage = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
+        if is_damage or any(sign in text for sign in _SIGNS_OF_DAMAGE):
             return DamagedStore(str(self.path), text)
         if _is_busy(error):
             text = f"another process has held it for more than {self._busy_seconds:g} seconds ({text}); is one stopped?"

@@ -77,14 +77,9 @@ def file_size(path: Path) -> int:
 
 def look(path: Path) -> SqliteReport:
     """Report on an existing file. Raises OSError."""
-    report = SqliteReport(
-        str(path),
-        VERSION,
-        path.stat().st_size,
-        file_size(Path(f"{path}-wal")),
-        shutil.disk_usage(path.parent).free,
-        os.access(path, os.W_OK) and os.access(path.parent, os.W_OK),
-    )
+    sizes = path.stat().st_size, file_size(Path(f"{path}-wal")), shutil.disk_usage(path.parent).free
+    is_writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    report = SqliteReport(str(path), VERSION, *sizes, is_writable)
     try:
         with closing(connect(path)) as db:
             return _read(db, report)
@@ -98,20 +93,16 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _read(db: sqlite3.Connection, report: SqliteReport) -> SqliteReport:
-    numbers = {
-        name: read_pragma(db, name)
-        for name in ("application_id", "user_version", "page_size", "page_count", "freelist_count", "journal_mode")
-    }
-    version, is_ours = int(numbers["user_version"]), int(numbers["application_id"]) == APPLICATION_ID
+    version, is_ours = read_pragma(db, "user_version"), read_pragma(db, "application_id") == APPLICATION_ID
     is_empty = not is_ours and db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
     report = replace(
         report,
         version=version if is_ours else 0,
         foreign=not is_ours and not is_empty,
-        journal_mode=str(numbers["journal_mode"]),
-        page_bytes=int(numbers["page_size"]),
-        pages=int(numbers["page_count"]),
-        free_pages=int(numbers["freelist_count"]),
+        journal_mode=read_pragma(db, "journal_mode"),
+        page_bytes=read_pragma(db, "page_size"),
+        pages=read_pragma(db, "page_count"),
+        free_pages=read_pragma(db, "freelist_count"),
     )
     if report.file_bytes % report.page_bytes:
         return replace(report, damage="its size is not a multiple of a page: it was cut off")
@@ -176,9 +167,8 @@ def find_orphans(db: SqliteDatabase) -> list[str]:
     """Rows of threads that do not exist. (Thread 0 only reserves a seq.)"""
     orphans = []
     for table in ("commits", "journal", "inbox", "requests", "pins"):
-        (count,) = db.execute(
-            f"SELECT COUNT(*) FROM {table} WHERE thread <> 0 AND thread NOT IN (SELECT thread FROM threads)"
-        ).fetchone()
+        query = f"SELECT COUNT(*) FROM {table} WHERE thread <> 0 AND thread NOT IN (SELECT thread FROM threads)"
+        (count,) = db.execute(query).fetchone()
         if count:
             orphans.append(f"{count} rows of {table} are of a thread that is not there")
     return orphans
@@ -219,13 +209,12 @@ def _find_changed_columns(db: SqliteDatabase, thread: int) -> list[tuple[int, st
 
     A pruned commit whose space is not freed yet has lost its id, but still has a root: it is not looked at.
     """
-    rows = db.execute(
-        f"SELECT {COLUMNS}, seal FROM commits WHERE thread = ? AND body IS NOT NULL AND (checkpoint_id IS NOT NULL"
-        " OR SUBSTR(body, 1, 8) <> CAST(? AS BLOB)) ORDER BY number",
-        (thread, '{"root":'),
+    has_columns = "checkpoint_id IS NOT NULL OR SUBSTR(body, 1, 8) <> CAST(? AS BLOB)"
+    query = (
+        f"SELECT {COLUMNS}, seal FROM commits WHERE thread = ? AND body IS NOT NULL AND ({has_columns}) ORDER BY number"
     )
     return [
         (row[1], to_id(row[2]))
-        for row in rows
+        for row in db.execute(query, (thread, '{"root":'))
         if not isinstance(row[-1], bytes) or row[-1][SEAL_BYTES:] != column_sum(row[:-1])
     ]

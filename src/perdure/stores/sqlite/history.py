@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadBusy, ThreadExists
 from perdure.records import CheckpointInfo, Commit, ThreadHeader
 from perdure.store import Rewrite
+from perdure.stores import packing
 from perdure.stores.garbage import prune_commits
-from perdure.stores.packing import (
-    SEAL_BYTES,
-    Changes,
-    from_id,
-    from_time,
-    from_timestamp,
-    pack_body,
-    repack_body,
-    seal,
-    to_id,
-    to_time,
-    to_timestamp,
-)
 from perdure.stores.sqlite import threads
 from perdure.stores.sqlite.commits import (
     INSERT_BLOCKS,
@@ -52,8 +42,8 @@ def add_thread(db: SqliteDatabase, header: ThreadHeader, commits: Iterable[Commi
     for commit in commits:
         if commit.info is not None:
             refuse_known_checkpoint(db, commit.info)
-        body = pack_body(commit)
-        insert_row(db, thread, commit, (seal(header.thread_id, commit.number, body), body))
+        body = packing.pack_body(commit)
+        insert_row(db, thread, commit, (packing.seal(header.thread_id, commit.number, body), body))
     restore_header(db, thread, header)
     move_to_end(db, thread)
 
@@ -83,23 +73,16 @@ def refuse_known_checkpoint(db: SqliteDatabase, info: CheckpointInfo) -> None:
 
 def restore_header(db: SqliteDatabase, thread: int, standing: ThreadHeader) -> None:
     """Set all of a thread except its commits, which were inserted before."""
+    workflow = workflow_row(db, standing.workflow_name) if standing.workflow_name else None
+    position = (standing.fence, standing.number, standing.head, standing.status)
+    updated_at = packing.from_timestamp(standing.updated_at)
+    due_at = None if standing.due_at is None else packing.from_time(standing.due_at)
     db.execute(
         "UPDATE threads SET workflow = ?, fence = MAX(fence, ?), number = ?, head = ?, status = ?, updated_at = ?,"
         " last_seq = ?, first_seq = ?, due_at = ?, (moved, garbage) ="
         " (SELECT MAX(threads.moved, COALESCE(MAX(seq), 0)), COUNT(*) - COUNT(checkpoint_id)"
         " FROM commits c WHERE c.thread = threads.thread) WHERE thread = ?",
-        (
-            workflow_row(db, standing.workflow_name) if standing.workflow_name else None,
-            standing.fence,
-            standing.number,
-            standing.head,
-            standing.status,
-            from_timestamp(standing.updated_at),
-            standing.last_seq,
-            standing.first_seq,
-            None if standing.due_at is None else from_time(standing.due_at),
-            thread,
-        ),
+        (workflow, *position, updated_at, standing.last_seq, standing.first_seq, due_at, thread),
     )
     for number in standing.pins:
         threads.set_pin(db, thread, number, is_pinned=True)
@@ -114,27 +97,19 @@ def restore_header(db: SqliteDatabase, thread: int, standing: ThreadHeader) -> N
 
 def read_standing(db: SqliteDatabase, thread_id: str) -> ThreadHeader | None:
     """All of a thread but its commits. Raises DamagedCheckpoint."""
-    row = db.execute(
-        "SELECT t.thread, w.name, t.number, t.fence, t.status, t.updated_at, t.last_seq, t.first_seq, t.head,"
-        " t.due_at FROM threads t LEFT JOIN workflows w USING (workflow)"
-        f" WHERE t.thread_id = ? AND {HAS_CONTENT}",
-        (thread_id,),
-    ).fetchone()
+    columns = "t.thread, w.name, t.number, t.fence, t.status, t.updated_at, t.last_seq, t.first_seq, t.head, t.due_at"
+    source = f"threads t LEFT JOIN workflows w USING (workflow) WHERE t.thread_id = ? AND {HAS_CONTENT}"
+    row = db.execute(f"SELECT {columns} FROM {source}", (thread_id,)).fetchone()
     if row is None:
         return None
     thread, name, number, fence, status, updated_at, last_seq, first_seq, head, due_at = row
     consumed = "SELECT item_id FROM inbox WHERE thread = ? AND body IS NULL ORDER BY item"
+    position = (number, fence, status, packing.to_timestamp(updated_at), last_seq, first_seq, head)
     return ThreadHeader(
         thread_id,
         name or "",
-        number,
-        fence,
-        status,
-        to_timestamp(updated_at),
-        last_seq,
-        first_seq,
-        head,
-        None if due_at is None else to_time(due_at),
+        *position,
+        None if due_at is None else packing.to_time(due_at),
         tuple(list_requests(db, thread_id=thread_id)),
         threads.read_journal(db, thread, thread_id, number),
         threads.read_inbox(db, thread, thread_id),
@@ -163,7 +138,7 @@ def delete_thread(db: SqliteDatabase, thread_id: str, if_unmoved_since: int | No
 # ---------------------------------------------------------------- pinned and pruned
 
 
-def pin_checkpoint(db: SqliteDatabase, checkpoint_id: str, *, is_pinned: bool) -> None:
+def set_pin(db: SqliteDatabase, checkpoint_id: str, *, is_pinned: bool) -> None:
     """Raises CheckpointNotFound."""
     thread, _, number = find_position(db, checkpoint_id)
     threads.set_pin(db, thread, number, is_pinned=is_pinned)
@@ -171,12 +146,9 @@ def pin_checkpoint(db: SqliteDatabase, checkpoint_id: str, *, is_pinned: bool) -
 
 def note_collected(db: SqliteDatabase, thread: int) -> None:
     """Record that the thread has no garbage, and how much is live."""
-    db.execute(
-        "UPDATE threads SET garbage = 0, garbage_bytes = 0, (live, live_bytes) ="
-        f" (SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE c.thread = threads.thread)"
-        " WHERE thread = ?",
-        (thread,),
-    )
+    live = f"SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE c.thread = threads.thread"
+    changes = f"garbage = 0, garbage_bytes = 0, (live, live_bytes) = ({live})"
+    db.execute(f"UPDATE threads SET {changes} WHERE thread = ?", (thread,))
 
 
 def has_to_prune(db: SqliteDatabase, thread_id: str, checkpoint_ids: Iterable[str], events_before: int) -> bool:
@@ -187,7 +159,7 @@ def has_to_prune(db: SqliteDatabase, thread_id: str, checkpoint_ids: Iterable[st
     if _count_garbage(db, thread) or events_before > read_dropped_before(db, thread):
         return True
     query = "SELECT 1 FROM commits WHERE thread = ? AND checkpoint_id = ?"
-    return any(db.execute(query, (thread, from_id(checkpoint_id))).fetchone() for checkpoint_id in checkpoint_ids)
+    return any(db.execute(query, (thread, key)).fetchone() for key in map(packing.from_id, checkpoint_ids))
 
 
 def _count_garbage(db: SqliteDatabase, thread: int) -> int:
@@ -201,10 +173,8 @@ def choose_pruned(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], 
     thread = threads.find_thread(db, thread_id)
     if thread is None:
         return None
-    rows = db.execute(
-        "SELECT number, checkpoint_id FROM commits WHERE thread = ? AND checkpoint_id NOT NULL", (thread,)
-    )
-    numbers = {number for number, checkpoint_id in rows if to_id(checkpoint_id) in checkpoint_ids}
+    query = "SELECT number, checkpoint_id FROM commits WHERE thread = ? AND checkpoint_id NOT NULL"
+    numbers = {number for number, key in db.execute(query, (thread,)) if packing.to_id(key) in checkpoint_ids}
     numbers -= threads.list_pins(db, thread)
     head, owner = read_head(db, thread_id), threads.find_owner(db, thread_id)
     if owner is not None and head is not None and head.number in numbers:
@@ -240,9 +210,9 @@ def prune_thread(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], e
 # A damaged payload is left as it is: a new seal would prove it. The caller raises the damage of the changes.
 
 
-def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite) -> tuple[int | None, Changes]:
+def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite) -> tuple[int | None, packing.Changes]:
     """Rewrite about a page of the commits after this number. The number of the last of them, if there are any."""
-    changes, size, number = Changes(change), 0, None
+    changes, size, number = packing.Changes(change), 0, None
     query = "SELECT number FROM commits WHERE thread = ? AND number > ? ORDER BY number LIMIT ?"
     for (number,) in db.execute(query, (threads.find_thread(db, thread_id), after, PAGE_ROWS)).fetchall():
         payload = read_payloads(db, thread_id, [number])[number]
@@ -254,9 +224,9 @@ def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite
         size += len(payload.body)
         body = changes.body(number, before)
         if body is not before:
-            data = repack_body(body)
+            data = msgspec.json.encode(body)
             # The columns stay as they are, and so does their sum, which stands behind the seal.
-            sealed = seal(thread_id, number, data) + (payload.seal or b"")[SEAL_BYTES:]
+            sealed = packing.seal(thread_id, number, data) + (payload.seal or b"")[packing.SEAL_BYTES :]
             query = "UPDATE commits SET seal = ?, body = ? WHERE thread = ? AND number = ?"
             db.execute(query, (sealed, data, threads.find_thread(db, thread_id), number))
         if size >= PAGE_BYTES:
@@ -264,17 +234,12 @@ def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite
     return number, changes
 
 
-def rewrite_pending(db: SqliteDatabase, thread_id: str, change: Rewrite) -> Changes:
-    """Rewrite the journal and the inbox."""
-    changes, thread = Changes(change), threads.find_thread(db, thread_id)
-    entries = "SELECT entry, delivery_id, body, seal FROM journal WHERE thread = ?"
-    for row, *entry in db.execute(entries, (thread,)).fetchall():
-        resealed = changes.sealed_entry(thread_id, *entry)
-        if resealed is not None:
-            db.execute("UPDATE journal SET body = ?, seal = ? WHERE entry = ?", (*resealed, row))
-    items = "SELECT item, item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL"
-    for row, *item in db.execute(items, (thread,)).fetchall():
-        resealed = changes.sealed_item(thread_id, *item)
-        if resealed is not None:
-            db.execute("UPDATE inbox SET body = ?, seal = ? WHERE item = ?", (*resealed, row))
+def rewrite_pending(db: SqliteDatabase, thread_id: str, change: Rewrite) -> packing.Changes:
+    changes, thread = packing.Changes(change), threads.find_thread(db, thread_id)
+    for table, key, columns in (("journal", "entry", "delivery_id"), ("inbox", "item", "item_id, kind")):
+        query = f"SELECT {key}, {columns}, body, seal FROM {table} WHERE thread = ? AND body IS NOT NULL"
+        for row, *sealed in db.execute(query, (thread,)).fetchall():
+            resealed = changes.reseal(table, thread_id, *sealed)
+            if resealed is not None:
+                db.execute(f"UPDATE {table} SET body = ?, seal = ? WHERE {key} = ?", (*resealed, row))
     return changes

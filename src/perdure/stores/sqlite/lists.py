@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
 from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadNotFound
 from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo
-from perdure.stores.packing import (
-    RUN,
-    first_after,
-    from_id,
-    from_time,
-    is_writable,
-    to_id,
-    to_time,
-    to_timestamp,
-)
+from perdure.stores import packing
+from perdure.stores.packing import RUN, first_after, from_id, from_time, is_writable, to_id, to_time, to_timestamp
 from perdure.stores.sqlite.commits import BLOCK, newest_checkpoint
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import is_process_dead
@@ -52,14 +44,13 @@ LAST_SEQ = 2**62
 
 
 def _match_threads(
-    workflow_name: str | None, thread_id: str | None, prefix: str | None, statuses: Collection[str] | None = None
+    statuses: Collection[str] | None = None, **match: Unpack[packing.ThreadMatch]
 ) -> tuple[str, list[Any]]:
     """For a WHERE clause over threads `t` with workflows `w`: what to append, and its parameters."""
-    query, values = _match_prefix(prefix)
-    if workflow_name is not None:
-        query, values = f"{query} AND w.name = ?", [*values, workflow_name]
-    if thread_id is not None:
-        query, values = f"{query} AND t.thread_id = ?", [*values, thread_id]
+    query, values = _match_prefix(match.get("prefix"))
+    for column, value in (("w.name", match.get("workflow_name")), ("t.thread_id", match.get("thread_id"))):
+        if value is not None:
+            query, values = f"{query} AND {column} = ?", [*values, value]
     if statuses is not None:
         marks = ",".join("?" * len(statuses))
         query, values = f"{query} AND t.status IN ({marks})", [*values, *statuses]
@@ -88,15 +79,13 @@ def as_limit(limit: int | None) -> int:
 def list_threads(
     db: SqliteDatabase,
     *,
-    workflow_name: str | None = None,
-    thread_id: str | None = None,
-    prefix: str | None = None,
     statuses: Collection[str] | None = None,
     limit: int | None = None,
     before: str | None = None,
+    **match: Unpack[packing.ThreadMatch],
 ) -> list[ThreadInfo]:
     """Raises ThreadNotFound for an unknown `before`."""
-    condition, values = _match_threads(workflow_name, thread_id, prefix, statuses)
+    condition, values = _match_threads(statuses, **match)
     if before is not None:
         row = db.execute("SELECT moved FROM threads WHERE thread_id = ?", (before,)).fetchone()
         if row is None:
@@ -124,36 +113,24 @@ def list_thread_ids(
     if after is not None:
         condition += " AND t.thread_id > ?"
         values.append(after)
-    rows = db.execute(
-        f"SELECT thread_id FROM threads t WHERE {HAS_CONTENT}{condition} ORDER BY thread_id LIMIT ?",
-        (*values, as_limit(limit)),
-    )
-    return [thread_id for (thread_id,) in rows]
+    query = f"SELECT thread_id FROM threads t WHERE {HAS_CONTENT}{condition} ORDER BY thread_id LIMIT ?"
+    return [thread_id for (thread_id,) in db.execute(query, (*values, as_limit(limit)))]
 
 
 def list_requests(
-    db: SqliteDatabase,
-    *,
-    workflow_name: str | None = None,
-    thread_id: str | None = None,
-    prefix: str | None = None,
-    limit: int | None = None,
+    db: SqliteDatabase, *, limit: int | None = None, **match: Unpack[packing.ThreadMatch]
 ) -> list[PendingRequest]:
-    condition, values = _match_threads(workflow_name, thread_id, prefix)
+    condition, values = _match_threads(**match)
     # CROSS JOIN fixes the order: with a prefix, first the threads, then their requests.
-    tables = "requests r JOIN threads t" if not prefix else "threads t CROSS JOIN requests r"
-    rows = db.execute(
-        "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, w.name"
-        f" FROM {tables} ON t.thread = r.thread LEFT JOIN workflows w ON w.workflow = t.workflow"
-        f" WHERE 1{condition} ORDER BY r.asked_at, t.thread_id, r.request_id LIMIT ?",
-        (*values, as_limit(limit)),
-    )
+    tables = "requests r JOIN threads t" if not match.get("prefix") else "threads t CROSS JOIN requests r"
+    source = f"{tables} ON t.thread = r.thread LEFT JOIN workflows w ON w.workflow = t.workflow WHERE 1{condition}"
+    query = f"SELECT t.thread_id, request_id, executor_id, asked_at, deadline, assignee, w.name FROM {source}"
+    query += " ORDER BY r.asked_at, t.thread_id, r.request_id LIMIT ?"
+    rows = db.execute(query, (*values, as_limit(limit)))
     requests = []
     for thread_id, request_id, executor_id, asked_at, deadline, assignee, name in rows:
-        until = None if deadline is None else to_time(deadline)
-        requests.append(
-            PendingRequest(thread_id, request_id, executor_id, to_time(asked_at), until, assignee, name or "")
-        )
+        times = to_time(asked_at), None if deadline is None else to_time(deadline)
+        requests.append(PendingRequest(thread_id, request_id, executor_id, *times, assignee, name or ""))
     return requests
 
 
@@ -165,16 +142,9 @@ def read_last_seq(db: SqliteDatabase, thread_id: str) -> int:
 
 def _thread_info(db: SqliteDatabase, row: Any) -> ThreadInfo:
     thread_id, name, number, status, updated_at, checkpoint_id, due_at, owner, process = row
-    return ThreadInfo(
-        thread_id,
-        name or "",
-        number,
-        status,
-        to_timestamp(updated_at),
-        to_id(checkpoint_id),
-        None if due_at is None else to_time(due_at),
-        None if owner is None or is_process_dead(db, process) else owner,
-    )
+    position = (thread_id, name or "", number, status, to_timestamp(updated_at), to_id(checkpoint_id))
+    due = None if due_at is None else to_time(due_at)
+    return ThreadInfo(*position, due, None if owner is None or is_process_dead(db, process) else owner)
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -238,9 +208,8 @@ def to_infos(db: SqliteDatabase, rows: list[Any]) -> list[CheckpointInfo]:
 def _nearest_id(db: SqliteDatabase, thread: int, number: int | None) -> Any:
     """The id of that checkpoint, or of its nearest ancestor that is left."""
     while number is not None:
-        row = db.execute(
-            "SELECT checkpoint_id, parent FROM commits WHERE thread = ? AND number = ?", (thread, number)
-        ).fetchone()
+        query = "SELECT checkpoint_id, parent FROM commits WHERE thread = ? AND number = ?"
+        row = db.execute(query, (thread, number)).fetchone()
         if row is None or row[0] is not None:
             return row and row[0]
         number = row[1]
@@ -278,11 +247,8 @@ def read_head(db: SqliteDatabase, thread_id: str) -> CheckpointInfo | None:
 
 def find_position(db: SqliteDatabase, checkpoint_id: str) -> tuple[int, str, int]:
     """Row and id of the checkpoint's thread, and its number. Raises CheckpointNotFound."""
-    row = db.execute(
-        "SELECT c.thread, t.thread_id, c.number FROM commits c JOIN threads t USING (thread) WHERE c.checkpoint_id = ?",
-        (from_id(checkpoint_id),),
-    ).fetchone()
+    query = "SELECT c.thread, thread_id, c.number FROM commits c JOIN threads USING (thread) WHERE checkpoint_id = ?"
+    row: tuple[int, str, int] | None = db.execute(query, (from_id(checkpoint_id),)).fetchone()
     if row is None:
         raise CheckpointNotFound(checkpoint_id)
-    thread, thread_id, number = row
-    return thread, thread_id, number
+    return row

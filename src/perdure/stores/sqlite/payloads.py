@@ -9,19 +9,8 @@ import msgspec
 
 from perdure.errors import CursorExpired, DamagedCheckpoint
 from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, StoredCheckpoint
+from perdure.stores import packing
 from perdure.stores.garbage import without_events
-from perdure.stores.packing import (
-    NOTHING,
-    RUN,
-    SEAL_BYTES,
-    Body,
-    seal,
-    to_id,
-    to_timestamp,
-    unpack_body,
-    unpack_chunks,
-    with_body,
-)
 from perdure.stores.sqlite.commits import read_dropped_before
 from perdure.stores.sqlite.lists import SELECT_INFO, as_limit, read_info, to_infos
 from perdure.stores.sqlite.schema import SqliteDatabase
@@ -77,10 +66,8 @@ def read_commit_rows(db: SqliteDatabase, thread_id: str, after: int = 0, limit: 
     """The commits after a number, in order, without their payloads."""
     values = (find_thread(db, thread_id), after, as_limit(limit))
     chosen = "WHERE thread = ? AND number > ? ORDER BY number LIMIT ?"
-    rows = db.execute(
-        f"{SELECT_INFO} AND c.seq IN (SELECT seq FROM commits {chosen}) ORDER BY c.number DESC", values
-    ).fetchall()
-    infos = {info.number: info for info in to_infos(db, rows)}
+    query = f"{SELECT_INFO} AND c.seq IN (SELECT seq FROM commits {chosen}) ORDER BY c.number DESC"
+    infos = {info.number: info for info in to_infos(db, db.execute(query, values).fetchall())}
     rows = db.execute(f"{_COMMIT} {chosen}", values).fetchall()
     return [_commit_of_row(thread_id, row, infos.get(row[0])) for row in rows]
 
@@ -92,11 +79,9 @@ def read_event_rows(db: SqliteDatabase, thread_id: str, after: int | None) -> li
     if after is not None and max(after, 0) + 1 < first_seq:
         raise CursorExpired(thread_id, after, first_seq)
     seq = first_seq - 1 if after is None else after
-    rows = db.execute(
-        f"{_COMMIT} WHERE thread = ? AND first_seq IS NOT NULL AND number >= COALESCE((SELECT MAX(number) FROM commits"
-        " WHERE thread = ? AND first_seq <= ?), 0) AND first_seq + events > ? ORDER BY number",
-        (thread, thread, seq, seq + 1),
-    ).fetchall()
+    start = "SELECT MAX(number) FROM commits WHERE thread = ? AND first_seq <= ?"
+    query = f"{_COMMIT} WHERE thread = ? AND first_seq IS NOT NULL AND number >= COALESCE(({start}), 0)"
+    rows = db.execute(f"{query} AND first_seq + events > ? ORDER BY number", (thread, thread, seq, seq + 1)).fetchall()
     end = rows[-1][5] + rows[-1][6] - 1 if rows else seq
     if max(end, 0) < last_seq and last_seq >= first_seq:
         reason = f"the event log ends at event {end}, but {last_seq} were committed"
@@ -106,34 +91,27 @@ def read_event_rows(db: SqliteDatabase, thread_id: str, after: int | None) -> li
 
 def _commit_of_row(thread_id: str, row: Any, info: CheckpointInfo | None) -> Commit:
     number, parent, status, run_id, timestamp, first_seq, events = row
-    return Commit(
-        Lease(thread_id, "", 0),
-        number,
-        info,
-        events=None if first_seq is None else LoggedEvents(first_seq, events or 0, b""),
-        status=status or "",
-        run_id=to_id(run_id, RUN) or "",
-        timestamp=to_timestamp(timestamp),
-        parent=parent,
-    )
+    log = None if first_seq is None else LoggedEvents(first_seq, events or 0, b"")
+    of_run = (status or "", packing.to_id(run_id, packing.RUN) or "", packing.to_timestamp(timestamp))
+    return Commit(Lease(thread_id, "", 0), number, info, None, log, (), (), *of_run, parent)
 
 
 # ---------------------------------------------------------------- unpacked
 
 
-def unpack(thread_id: str, checkpoint_id: str | None, number: int, payload: Payload | None) -> Body:
+def unpack(thread_id: str, checkpoint_id: str | None, number: int, payload: Payload | None) -> packing.Body:
     """Raises DamagedCheckpoint for a payload that was changed, or lies where another one belongs."""
     name = checkpoint_id or f"of commit {number}"
     if payload is None:
         raise DamagedCheckpoint(name, f"commit {number} is not where it should be", thread_id)
     body = payload.body
-    is_sealed = payload.seal is None or (
-        type(body) is bytes and seal(thread_id, number, body) == payload.seal[:SEAL_BYTES]
-    )
-    if not body or type(body) is not bytes or not is_sealed:
+    is_whole = type(body) is bytes and bool(body)
+    if not is_whole or (
+        payload.seal is not None and packing.seal(thread_id, number, body) != payload.seal[: packing.SEAL_BYTES]
+    ):
         raise DamagedCheckpoint(name, f"commit {number} was changed or damaged in its store", thread_id)
     try:
-        return unpack_body(body)
+        return packing.unpack_body(body)
     except msgspec.DecodeError as error:
         raise DamagedCheckpoint(name, f"commit {number} is not what was written: {error}", thread_id) from error
 
@@ -141,10 +119,10 @@ def unpack(thread_id: str, checkpoint_id: str | None, number: int, payload: Payl
 def read_root(db: SqliteDatabase, info: CheckpointInfo) -> bytes:
     """Raises DamagedCheckpoint."""
     payload = read_payloads(db, info.thread_id, [info.number]).get(info.number)
-    if payload is not None and to_id(payload.checkpoint_id) != info.checkpoint_id:  # an index leads elsewhere
+    if payload is not None and packing.to_id(payload.checkpoint_id) != info.checkpoint_id:  # an index leads elsewhere
         payload = None
     root = unpack(info.thread_id, info.checkpoint_id, info.number, payload).root
-    if root is NOTHING:
+    if root is packing.NOTHING:
         raise DamagedCheckpoint(info.checkpoint_id, f"commit {info.number} holds no checkpoint", info.thread_id)
     return bytes(root)
 
@@ -158,9 +136,9 @@ def read_chunks(db: SqliteDatabase, thread_id: str, numbers: Iterable[int]) -> M
     chunks = {}
     for number, payload in read_payloads(db, thread_id, [*numbers]).items():
         try:  # the digest of each chunk proves it: the seal of the whole would prove nothing more
-            chunks[number] = unpack_chunks(payload.body)
+            chunks[number] = packing.unpack_chunks(payload.body)
         except msgspec.DecodeError as error:
-            name = to_id(payload.checkpoint_id) or f"of commit {number}"
+            name = packing.to_id(payload.checkpoint_id) or f"of commit {number}"
             raise DamagedCheckpoint(name, f"commit {number} is damaged: {error}", thread_id) from error
     return chunks
 
@@ -169,7 +147,7 @@ def read_events(db: SqliteDatabase, thread_id: str, seq: int | None) -> list[Log
     """Raises CursorExpired or DamagedCheckpoint."""
     log = []
     for commit, body in _read_bodies(db, thread_id, read_event_rows(db, thread_id, seq)):
-        events = with_body(commit, body).events
+        events = packing.with_body(commit, body).events
         if events is not None:
             fields = {name: getattr(commit, name) for name in ("number", "run_id", "timestamp", "info")}
             log.append(msgspec.structs.replace(events, **fields))
@@ -183,7 +161,7 @@ def read_commits(
     DamagedCheckpoint."""
     dropped_before, commits = read_dropped_before(db, find_thread(db, thread_id)), []
     for row, body in _read_bodies(db, thread_id, read_commit_rows(db, thread_id, after, limit)):
-        commit = with_body(row, body)
+        commit = packing.with_body(row, body)
         if not with_garbage:
             commit = without_events(commit) if commit.number < dropped_before else commit
             commit = msgspec.structs.replace(commit, root=None) if commit.info is None else commit
@@ -191,7 +169,7 @@ def read_commits(
     return commits
 
 
-def _read_bodies(db: SqliteDatabase, thread_id: str, commits: list[Commit]) -> Iterator[tuple[Commit, Body]]:
+def _read_bodies(db: SqliteDatabase, thread_id: str, commits: list[Commit]) -> Iterator[tuple[Commit, packing.Body]]:
     """Each commit with its body. Raises DamagedCheckpoint."""
     payloads = read_payloads(db, thread_id, [commit.number for commit in commits])
     for commit in commits:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
 
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy
 from perdure.log import get_logger
@@ -31,24 +31,14 @@ _Work: TypeAlias = Callable[Concatenate[SqliteDatabase, P], T]
 _Method: TypeAlias = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
 
-def _reading(work: _Work[P, T]) -> _Method[P, T]:
-    """The method of a store that does this work with its tables."""
+def _method(way: Literal["read_lists", "write"], work: _Work[P, T]) -> _Method[P, T]:
+    """The method of a store that does this work with its tables; to write, in a transaction."""
 
-    async def read(store: Any, /, *args: P.args, **options: P.kwargs) -> T:
-        result: T = await store._tables.read_lists(lambda db: work(db, *args, **options))
+    async def method(store: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        result: T = await getattr(store._tables, way)(lambda db: work(db, *args, **options))
         return result
 
-    return read
-
-
-def _writing(work: _Work[P, T]) -> _Method[P, T]:
-    """The method of a store that does this work in a transaction."""
-
-    async def write(store: Any, /, *args: P.args, **options: P.kwargs) -> T:
-        result: T = await store._tables.write(lambda db: work(db, *args, **options))
-        return result
-
-    return write
+    return method
 
 
 class IndexedStore(NotifyingStore, ABC):
@@ -74,10 +64,6 @@ class IndexedStore(NotifyingStore, ABC):
     @abstractmethod
     def _release(self, lease: Lease) -> Awaitable[bool]:
         """Release the thread; whether its garbage is to be collected now."""
-
-    @abstractmethod
-    async def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
-        """Raises CheckpointNotFound."""
 
     @abstractmethod
     def _free(self, thread_id: str) -> object:
@@ -131,15 +117,15 @@ class IndexedStore(NotifyingStore, ABC):
         wanted = [*numbers]
         return await self._tables.read(lambda db: payloads.read_chunks(db, thread_id, wanted))
 
-    infos = _reading(lists.list_checkpoints)
-    threads = _reading(lists.list_threads)
-    thread_ids = _reading(lists.list_thread_ids)
-    pending_requests = _reading(lists.list_requests)
-    due = _reading(lists.list_due_threads)
-    events_after = _reading(payloads.read_events)
-    last_seq = _reading(lists.read_last_seq)
-    thread_header = _reading(history.read_standing)
-    commits = _reading(payloads.read_commits)
+    infos = _method("read_lists", lists.list_checkpoints)
+    threads = _method("read_lists", lists.list_threads)
+    thread_ids = _method("read_lists", lists.list_thread_ids)
+    pending_requests = _method("read_lists", lists.list_requests)
+    due = _method("read_lists", lists.list_due_threads)
+    events_after = _method("read_lists", payloads.read_events)
+    last_seq = _method("read_lists", lists.read_last_seq)
+    thread_header = _method("read_lists", history.read_standing)
+    commits = _method("read_lists", payloads.read_commits)
 
     # ------------------------------------------------------------ as a whole
 
@@ -157,12 +143,6 @@ class IndexedStore(NotifyingStore, ABC):
         is_deleted = await self._delete(thread_id, if_unmoved_since)
         await self._free_pages()
         return is_deleted
-
-    async def pin(self, checkpoint_id: str) -> None:
-        await self._set_pin(checkpoint_id, is_pinned=True)
-
-    async def unpin(self, checkpoint_id: str) -> None:
-        await self._set_pin(checkpoint_id, is_pinned=False)
 
     async def _collect_garbage(self, thread_id: str) -> None:
         """Never raises: the next commit that prunes tries it again."""
@@ -205,18 +185,9 @@ def open_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: boo
             db.without_journal.add(thread_id)
     except DamagedCheckpoint as error:
         root, damage = None, error.reason
-    return OpenedThread(
-        lease=Lease(thread_id, owner, thread.fence),
-        number=thread.number,
-        info=info,
-        root=root,
-        last_seq=thread.last_seq,
-        journal=journal,
-        inbox=inbox,
-        status=thread.status,
-        damage=damage,
-        is_encrypted=threads.find_thread(db, RESERVED_THREAD) is not None,
-    )
+    lease, is_encrypted = Lease(thread_id, owner, thread.fence), threads.find_thread(db, RESERVED_THREAD) is not None
+    position = (thread.number, info, root, thread.last_seq)
+    return OpenedThread(lease, *position, journal, inbox, thread.status, damage, is_encrypted)
 
 
 class SqliteStore(IndexedStore):
@@ -273,10 +244,11 @@ class SqliteStore(IndexedStore):
 
     # ------------------------------------------------------------ keeping, removing and copying
 
-    _set_pin = _writing(history.pin_checkpoint)
-    _prune = _writing(history.prune_thread)
-    _delete = _writing(history.delete_thread)
-    add_thread = _writing(history.add_thread)
+    pin = _method("write", partial(history.set_pin, is_pinned=True))
+    unpin = _method("write", partial(history.set_pin, is_pinned=False))
+    _prune = _method("write", history.prune_thread)
+    _delete = _method("write", history.delete_thread)
+    add_thread = _method("write", history.add_thread)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         """Leaves damaged payloads as they are, and raises the first DamagedCheckpoint when all others are done."""

@@ -11,21 +11,9 @@ from typing import NamedTuple
 
 from perdure.errors import ThreadBusy
 from perdure.records import InboxItem, JournalEntry, Lease
+from perdure.stores import garbage, process_identity
 from perdure.stores.packing import changed_item, consumed_seal, item_seal, seal, unseal_entry, unseal_item
-from perdure.stores.process_identity import (
-    LEASE_SECONDS,
-    RENEW_SECONDS,
-    fence_conflict,
-    is_owner_dead,
-    this_process,
-    to_json,
-)
 from perdure.stores.sqlite.schema import SqliteDatabase
-
-MIN_GARBAGE = 16
-MIN_GARBAGE_BYTES = 1_000_000
-"""Commits, or bytes of them, that are garbage before it is collected, since that reads all commits of the thread. It is
-due when as much is garbage as was left the last time; when the thread comes to rest, a quarter of that is enough."""
 
 
 class ThreadRow(NamedTuple):
@@ -37,6 +25,9 @@ class ThreadRow(NamedTuple):
     head: int | None
     status: str
     last_seq: int
+
+
+_SELECT_ROW = f"SELECT {', '.join(ThreadRow._fields)}, owner, process FROM threads"
 
 
 def find_thread(db: SqliteDatabase, thread_id: str) -> int | None:
@@ -53,15 +44,12 @@ def ensure_thread(db: SqliteDatabase, thread_id: str) -> int:
 
 
 def read_thread(db: SqliteDatabase, thread: int) -> ThreadRow:
-    row = db.execute(
-        "SELECT thread, fence, number, head, status, last_seq FROM threads WHERE thread = ?", (thread,)
-    ).fetchone()
-    return ThreadRow(*row)
+    return ThreadRow(*db.execute(f"{_SELECT_ROW} WHERE thread = ?", (thread,)).fetchone()[:-2])
 
 
 def claim_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: bool) -> ThreadRow:
     """Make `owner` the owner, under the next fence. Raises ThreadBusy while another one is alive."""
-    query = f"SELECT {', '.join(ThreadRow._fields)}, owner, process FROM threads WHERE thread_id = ?"
+    query = f"{_SELECT_ROW} WHERE thread_id = ?"
     row = db.execute(query, (thread_id,)).fetchone()
     if row is None:
         db.execute("INSERT INTO threads (thread_id) VALUES (?)", (thread_id,))
@@ -71,30 +59,24 @@ def claim_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: bo
     if holder is not None and not takeover and not is_process_dead(db, process):
         raise ThreadBusy(thread_id, holder, is_here=process == own)
     fence = thread.fence + 1
-    db.execute(
-        "UPDATE threads SET fence = ?, owner = ?, process = ? WHERE thread = ?", (fence, owner, own, thread.thread)
-    )
+    query = "UPDATE threads SET fence = ?, owner = ?, process = ? WHERE thread = ?"
+    db.execute(query, (fence, owner, own, thread.thread))
     return thread._replace(fence=fence)
 
 
 def prove_lease(db: SqliteDatabase, lease: Lease) -> ThreadRow:
     """The thread's row. Raises ThreadConflict if another owner took the thread over."""
-    row = db.execute(
-        "SELECT thread, fence, number, head, status, last_seq, owner FROM threads WHERE thread_id = ?",
-        (lease.thread_id,),
-    ).fetchone()
-    if row is None or row[1] != lease.fence or row[6] != lease.owner:
-        raise fence_conflict(lease, None if row is None else row[1])
-    return ThreadRow(*row[:6])
+    row = db.execute(f"{_SELECT_ROW} WHERE thread_id = ?", (lease.thread_id,)).fetchone()
+    if row is None or row[1] != lease.fence or row[-2] != lease.owner:
+        raise process_identity.fence_conflict(lease, None if row is None else row[1])
+    return ThreadRow(*row[:-2])
 
 
 def release_lease(db: SqliteDatabase, lease: Lease) -> None:
     """Idempotent. Ignores a lease that another owner took over."""
     db.without_journal.discard(lease.thread_id)
-    db.execute(
-        "UPDATE threads SET owner = NULL, process = NULL WHERE thread_id = ? AND fence = ? AND owner = ?",
-        (lease.thread_id, lease.fence, lease.owner),
-    )
+    query = "UPDATE threads SET owner = NULL, process = NULL WHERE thread_id = ? AND fence = ? AND owner = ?"
+    db.execute(query, (lease.thread_id, lease.fence, lease.owner))
 
 
 def find_owner(db: SqliteDatabase, thread_id: str) -> str | None:
@@ -105,12 +87,10 @@ def find_owner(db: SqliteDatabase, thread_id: str) -> str | None:
 
 def renew_process(db: SqliteDatabase) -> int:
     """Extend the lease of this process; its row."""
-    identity = to_json(this_process())
-    db.execute(
-        "INSERT INTO processes (identity, leased_until) VALUES (?, ?)"
-        " ON CONFLICT (identity) DO UPDATE SET leased_until = excluded.leased_until",
-        (identity, time.time() + LEASE_SECONDS),
-    )
+    identity = process_identity.to_json(process_identity.this_process())
+    renew = "ON CONFLICT (identity) DO UPDATE SET leased_until = excluded.leased_until"
+    query = f"INSERT INTO processes (identity, leased_until) VALUES (?, ?) {renew}"
+    db.execute(query, (identity, time.time() + process_identity.LEASE_SECONDS))
     (process,) = db.execute("SELECT process FROM processes WHERE identity = ?", (identity,)).fetchone()
     db.process, db.renewed_at = int(process), time.monotonic()
     return db.process
@@ -118,35 +98,32 @@ def renew_process(db: SqliteDatabase) -> int:
 
 def shorten_leases(db: SqliteDatabase) -> None:
     """Correct leases that end later than any lease can: the clock was set back, and a living process renews its own."""
-    until = time.time() + LEASE_SECONDS
+    until = time.time() + process_identity.LEASE_SECONDS
     db.execute("UPDATE processes SET leased_until = ? WHERE leased_until > ?", (until, until + 1))
 
 
 def is_process_dead(db: SqliteDatabase, process: int | None) -> bool:
     row = db.execute("SELECT identity, leased_until FROM processes WHERE process = ?", (process,)).fetchone()
     identity, leased_until = (None, 0.0) if row is None else row
-    return is_owner_dead(identity, isinstance(leased_until, float) and leased_until > time.time())
+    return process_identity.is_owner_dead(identity, isinstance(leased_until, float) and leased_until > time.time())
 
 
 def _own_process(db: SqliteDatabase) -> int:
     """The row of this process, whose lease lasts until the next heartbeat: without threads it has none."""
     if db.process is None:  # delete dead processes that own no thread
-        rows = db.execute(
-            "SELECT process FROM processes WHERE process NOT IN (SELECT process FROM threads WHERE owner IS NOT NULL)"
-        ).fetchall()
+        owners = "SELECT process FROM threads WHERE owner IS NOT NULL"
+        rows = db.execute(f"SELECT process FROM processes WHERE process NOT IN ({owners})").fetchall()
         dead = [row for row in rows if is_process_dead(db, row[0])]
         db.executemany("DELETE FROM processes WHERE process = ?", dead)
-    elif time.monotonic() < db.renewed_at + RENEW_SECONDS:
+    elif time.monotonic() < db.renewed_at + process_identity.RENEW_SECONDS:
         return db.process
     return renew_process(db)
 
 
 def is_collection_due(db: SqliteDatabase, thread_id: str, *, at_rest: bool = False) -> bool:
     query = "SELECT garbage, live, garbage_bytes, live_bytes FROM threads WHERE thread_id = ?"
-    count, live, size, live_size = db.execute(query, (thread_id,)).fetchone() or (0, 0, 0, 0)
-    if at_rest:
-        return bool(count and (4 * count >= live or 4 * size >= live_size))
-    return bool(count >= max(MIN_GARBAGE, live) or size >= MIN_GARBAGE_BYTES + live_size)
+    row = db.execute(query, (thread_id,)).fetchone()
+    return row is not None and row[0] > 0 and garbage.is_collection_due(*row, at_rest=at_rest)
 
 
 # ---------------------------------------------------------------- journal and inbox
@@ -154,24 +131,20 @@ def is_collection_due(db: SqliteDatabase, thread_id: str, *, at_rest: bool = Fal
 
 def append_journal(db: SqliteDatabase, thread: int, thread_id: str, delivery_id: int, body: bytes) -> None:
     db.without_journal.discard(thread_id)
-    db.execute(
-        "INSERT INTO journal (thread, delivery_id, body, seal) VALUES (?, ?, ?, ?)",
-        (thread, delivery_id, body, seal(thread_id, delivery_id, body)),
-    )
+    query = "INSERT INTO journal (thread, delivery_id, body, seal) VALUES (?, ?, ?, ?)"
+    db.execute(query, (thread, delivery_id, body, seal(thread_id, delivery_id, body)))
 
 
 def read_journal(db: SqliteDatabase, thread: int, thread_id: str, number: int) -> list[JournalEntry]:
     """Entries of the deliveries after commit `number`. Raises DamagedCheckpoint."""
     rows = db.execute("SELECT delivery_id, body, seal FROM journal WHERE thread = ? ORDER BY entry", (thread,))
-    return [unseal_entry(thread_id, number, *row) for row in rows]
+    return [unseal_entry(thread_id, *row, number=number) for row in rows]
 
 
 def post_item(db: SqliteDatabase, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
     """Idempotent by `item_id`."""
-    db.execute(
-        "INSERT OR IGNORE INTO inbox (thread, item_id, kind, body, seal) VALUES (?, ?, ?, ?, ?)",
-        (ensure_thread(db, thread_id), item_id, kind, body, item_seal(thread_id, item_id, kind, body)),
-    )
+    item = (ensure_thread(db, thread_id), item_id, kind, body, item_seal(thread_id, item_id, kind, body))
+    db.execute("INSERT OR IGNORE INTO inbox (thread, item_id, kind, body, seal) VALUES (?, ?, ?, ?, ?)", item)
 
 
 def has_item(db: SqliteDatabase, thread_id: str, item_id: str) -> bool:
@@ -182,21 +155,16 @@ def has_item(db: SqliteDatabase, thread_id: str, item_id: str) -> bool:
 
 def read_inbox(db: SqliteDatabase, thread: int, thread_id: str) -> list[InboxItem]:
     """Raises DamagedCheckpoint."""
-    rows = db.execute(
-        "SELECT item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL ORDER BY item", (thread,)
-    )
-    return [unseal_item(thread_id, *row) for row in rows]
+    query = "SELECT item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL ORDER BY item"
+    return [unseal_item(thread_id, *row) for row in db.execute(query, (thread,))]
 
 
 def consume_items(db: SqliteDatabase, thread_id: str, item_ids: Iterable[str]) -> None:
     """Mark items as consumed, also those that were posted in another store."""
     thread = ensure_thread(db, thread_id)
-    for item_id in item_ids:
-        db.execute(
-            "INSERT INTO inbox (thread, item_id, kind, body, seal) VALUES (?, ?, '', NULL, ?)"
-            " ON CONFLICT (thread, item_id) DO UPDATE SET body = NULL, seal = excluded.seal",
-            (thread, item_id, consumed_seal(thread_id, item_id)),
-        )
+    consume = "ON CONFLICT (thread, item_id) DO UPDATE SET body = NULL, seal = excluded.seal"
+    query = f"INSERT INTO inbox (thread, item_id, kind, body, seal) VALUES (?, ?, '', NULL, ?) {consume}"
+    db.executemany(query, [(thread, item_id, consumed_seal(thread_id, item_id)) for item_id in item_ids])
 
 
 def check_consumed(db: SqliteDatabase, thread: int, thread_id: str) -> None:

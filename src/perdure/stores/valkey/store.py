@@ -52,8 +52,7 @@ class Valkey:
 
     def __init__(self, url: str) -> None:
         self.address, self._options = parse_valkey_url(url, "Valkey")
-        consequence = "notifications are slower, nothing is lost; retrying"
-        self._breaker = CircuitBreaker(self.address, consequence)
+        self._breaker = CircuitBreaker(self.address, "notifications are slower, nothing is lost; retrying")
         self._by_loop: dict[asyncio.AbstractEventLoop, _LoopConnections] = {}
 
     def __repr__(self) -> str:
@@ -142,8 +141,6 @@ class AcceleratedStore(StoreLayer):
 
     `location` names what the store keeps: stores with the same location share notifications.
     """
-
-    delegated = StoreLayer.delegated | {"has_thread"}
 
     def __init__(self, store: Store, valkey: Valkey, location: str) -> None:
         super().__init__(store)
@@ -324,13 +321,9 @@ async def inspect_server(url: str) -> ValkeyReport:
     finally:
         await client.aclose()
     name = "valkey" if "valkey_version" in info else "redis"
-    return ValkeyReport(
-        address,
-        version=f"{name.title()} {info.get(f'{name}_version') or '?'}",
-        round_trip_seconds=min(trips),
-        used_bytes=int(info.get("used_memory", 0)),
-        limit_bytes=int(info.get("maxmemory", 0)),
-    )
+    version = f"{name.title()} {info.get(f'{name}_version') or '?'}"
+    memory = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    return ValkeyReport(address, "", version, min(trips), *memory)
 
 
 def _problem(error: Exception) -> str:
