@@ -21,13 +21,10 @@ RENEW_SECONDS = 3.0
 """How often a process renews its lease: three times before it would expire."""
 
 
-def this_process() -> ProcessIdentity:
-    return _this_process(os.getpid())
-
-
 @lru_cache(maxsize=1)
-def _this_process(pid: int) -> ProcessIdentity:
-    return replace(process_identity(pid), token=os.urandom(8).hex())
+def own_identity(pid: int) -> str:
+    """The identity of this process, as a store keeps it: `own_identity(os.getpid())`, which differs after a fork."""
+    return to_json(replace(process_identity(pid), token=os.urandom(8).hex()))
 
 
 def fence_conflict(lease: Lease, fence: int | None) -> ThreadConflict:
@@ -47,9 +44,11 @@ def is_owner_dead(identity: str | None, is_leased: bool) -> bool:
     """Whether the process of an owner, as a store keeps it, has ended; or lost its lease, where that cannot be seen."""
     if identity is None:
         return True
+    if identity == own_identity(os.getpid()):
+        return False
     try:
         process = from_json(identity)
     except (msgspec.DecodeError, TypeError):  # an unreadable identity: only the lease counts
         return not is_leased
-    alive = True if process == this_process() else is_process_alive(process)
+    alive = is_process_alive(process)
     return not is_leased if alive is None else not alive

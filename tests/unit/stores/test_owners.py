@@ -17,7 +17,7 @@ from perdure.stores.process_identity import (
     RENEW_SECONDS,
     from_json,
     is_owner_dead,
-    this_process,
+    own_identity,
     to_json,
 )
 
@@ -42,14 +42,18 @@ def process_of(child: subprocess.Popen[bytes]) -> ProcessIdentity:
     return ProcessIdentity(who.boot_id, who.pid_namespace, who.pid, who.started, "token")
 
 
+def this_process() -> ProcessIdentity:
+    return from_json(own_identity(os.getpid()))
+
+
 def test_this_process_is_never_gone_whatever_its_lease() -> None:
     assert not is_gone(this_process(), FUTURE)
     assert not is_gone(this_process(), PAST)
 
 
 def test_this_process_is_the_same_each_time_and_comes_back_from_its_json() -> None:
-    assert this_process() == this_process()
-    assert from_json(to_json(this_process())) == this_process()
+    assert own_identity(os.getpid()) == own_identity(os.getpid())
+    assert to_json(this_process()) == own_identity(os.getpid())
 
 
 def test_a_process_that_lives_is_not_gone_even_if_its_lease_has_run_out(child: subprocess.Popen[bytes]) -> None:

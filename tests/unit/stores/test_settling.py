@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from perdure.stores.file.folder import LockedFile
 from perdure.stores.file.store import FileStore
-from perdure.stores.process_identity import this_process, to_json
+from perdure.stores.process_identity import from_json, own_identity, to_json
 from perdure.testing.conformance.threads import own
 
 
@@ -21,7 +22,7 @@ async def test_process_with_the_pid_of_a_dead_process_keeps_its_threads(
     owner = await own(store, "t")
     await owner.save()
     index: Any = store._index
-    living = this_process()
+    living = from_json(own_identity(os.getpid()))
     dead = dataclasses.replace(living, started="long ago")
 
     def set_identity(identity: str) -> None:

@@ -18,8 +18,8 @@ from perdure.engine.delivery.delivery import Delivery
 from perdure.engine.delivery.recorder import Work
 from perdure.engine.thread.inputs import Terms, make_terms
 from perdure.engine.thread.level import RunArguments
-from perdure.engine.thread.position import Effects
-from perdure.engine.thread.state import DELETED, MISSING, StateMapping
+from perdure.engine.thread.position import Effects, StateMapping
+from perdure.engine.thread.state import DELETED, MISSING
 from perdure.errors import ContextEnded, InvalidRun, UnknownExecutor, type_name
 from perdure.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource, change_event
 from perdure.graph.context import WorkflowContext

@@ -15,8 +15,8 @@ from perdure.codec import Codec
 from perdure.engine.delivery.replay import Frame, frame_of, frames_of
 from perdure.engine.delivery.session import StepSession
 from perdure.engine.thread.level import find_asking_child
-from perdure.engine.thread.position import Effects, own_event
-from perdure.engine.thread.state import DELETED, MISSING, Replaced, StateMapping
+from perdure.engine.thread.position import Effects, StateMapping, own_event
+from perdure.engine.thread.state import DELETED, MISSING, Replaced
 from perdure.errors import ContextEnded, UnsavableValue
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.graph import SubWorkflowResponseMessage, coerce_answer

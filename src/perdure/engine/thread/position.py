@@ -3,7 +3,7 @@ deliveries, which lead to the next one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -317,3 +317,44 @@ def private_changes(before: Mapping[str, Any], private: Mapping[str, Any]) -> di
         "changed": {key: isolate(private[key]) for key in changed if key in private},
         "gone": [key for key in changed if key not in private],
     }
+
+
+class StateMapping(MutableMapping[str, Any]):
+    """`ctx.state` or `ctx.private`, read and written key by key. `read` returns MISSING for a key without a value."""
+
+    def __init__(
+        self,
+        keys: Callable[[], Iterable[str]],
+        read: Callable[[str], Any],
+        write: Callable[[str, Any], None],
+        delete: Callable[[str], None],
+    ) -> None:
+        self._keys, self._read, self._write, self._delete = keys, read, write, delete
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._read(key)
+        if value is MISSING:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._write(key, value)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The value of the key. A change of it in place counts as a write, as for any value that was read."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def __delitem__(self, key: str) -> None:
+        _ = self[key]
+        self._delete(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._keys()))
+
+    def __len__(self) -> int:
+        return len(list(self._keys()))
+
+    def __repr__(self) -> str:
+        return repr(dict(self))

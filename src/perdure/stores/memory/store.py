@@ -58,11 +58,17 @@ class MemoryStore(NotifyingStore):
         thread.owner = owner
         thread.fence += 1
         head = thread.checkpoint(thread.head)
-        info, root = (None, None) if head is None else (head.info, head.root)
-        lease, is_encrypted = Lease(thread_id, owner, thread.fence), RESERVED_THREAD in self._threads
-        uncommitted = thread.due_journal(), list(thread.inbox.values())
-        position = (thread.number, info, root, thread.last_seq)
-        return OpenedThread(lease, *position, *uncommitted, thread.status, is_encrypted=is_encrypted)
+        return OpenedThread(
+            lease=Lease(thread_id, owner, thread.fence),
+            number=thread.number,
+            info=None if head is None else head.info,
+            root=None if head is None else head.root,
+            last_seq=thread.last_seq,
+            journal=thread.due_journal(),
+            inbox=list(thread.inbox.values()),
+            status=thread.status,
+            is_encrypted=RESERVED_THREAD in self._threads,
+        )
 
     async def renew(self, lease: Lease) -> None:
         self._prove(lease)  # the owner's process lives as long as this store

@@ -7,6 +7,7 @@ the clocks of the machines need not agree.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 import weakref
@@ -53,7 +54,7 @@ OWNER = f"SELECT {OWNER_COLUMNS} FROM {{s}}.threads t {AND_PROCESS} WHERE t.thre
 
 def own_process() -> tuple[UUID, str]:
     """The key and the identity of this process."""
-    identity = process_identity.to_json(process_identity.this_process())
+    identity = process_identity.own_identity(os.getpid())
     return thread_key(identity), identity
 
 

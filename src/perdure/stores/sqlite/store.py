@@ -185,9 +185,18 @@ def open_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: boo
             db.without_journal.add(thread_id)
     except DamagedCheckpoint as error:
         root, damage = None, error.reason
-    lease, is_encrypted = Lease(thread_id, owner, thread.fence), threads.find_thread(db, RESERVED_THREAD) is not None
-    position = (thread.number, info, root, thread.last_seq)
-    return OpenedThread(lease, *position, journal, inbox, thread.status, damage, is_encrypted)
+    return OpenedThread(
+        lease=Lease(thread_id, owner, thread.fence),
+        number=thread.number,
+        info=info,
+        root=root,
+        last_seq=thread.last_seq,
+        journal=journal,
+        inbox=inbox,
+        status=thread.status,
+        damage=damage,
+        is_encrypted=threads.find_thread(db, RESERVED_THREAD) is not None,
+    )
 
 
 class SqliteStore(IndexedStore):

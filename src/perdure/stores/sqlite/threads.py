@@ -5,6 +5,7 @@ Each row of a journal or an inbox is proved by a seal.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -87,7 +88,7 @@ def find_owner(db: SqliteDatabase, thread_id: str) -> str | None:
 
 def renew_process(db: SqliteDatabase) -> int:
     """Extend the lease of this process; its row."""
-    identity = process_identity.to_json(process_identity.this_process())
+    identity = process_identity.own_identity(os.getpid())
     renew = "ON CONFLICT (identity) DO UPDATE SET leased_until = excluded.leased_until"
     query = f"INSERT INTO processes (identity, leased_until) VALUES (?, ?) {renew}"
     db.execute(query, (identity, time.time() + process_identity.LEASE_SECONDS))
