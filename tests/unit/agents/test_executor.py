@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.agents.agent_recorder import AgentRecorder
 
-from perdure import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor, handler
+from perdure import Executor, InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor, handler
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse
@@ -231,6 +231,43 @@ async def test_each_thread_has_its_own_copy_of_the_session() -> None:
     assert recorder.received["a"] == [["before", "hi"], ["before", "hi"], ["before", "hi", "one", "more"]]
     assert recorder.session_ids == ["x/a", "y/a", "x/a"]
     assert session.version == 1
+
+
+def shared_by_two(recorder: AgentRecorder, storage: Any = None) -> tuple[Workflow, AgentSession]:
+    """A graph of two agents with one session; the second gets no messages."""
+    session = AgentSession(messages=[Message("user", "before")], state={"seen": []})
+
+    class Silence(Executor):
+        @handler
+        async def hush(self, response: AgentExecutorResponse, ctx: WorkflowContext[AgentExecutorRequest]) -> None:
+            await ctx.send_message(AgentExecutorRequest([]))
+
+    scripts = {"a": ["one", "three"], "b": ["two", "four"]}
+    agents = [recorder.agent(name, script, sees_session=True) for name, script in scripts.items()]
+    first, last = (AgentExecutor(agent, session=session) for agent in agents)
+    builder = WorkflowBuilder(start_executor=first, name="shared", checkpoint_storage=storage)
+    return builder.add_chain([first, Silence("silence"), last]).build(), session
+
+
+async def test_executors_with_one_session_share_its_messages() -> None:
+    recorder = AgentRecorder()
+    workflow, session = shared_by_two(recorder)
+    await workflow.run("hi")
+    await workflow.run("more")
+    assert recorder.received["b"][0] == ["before", "hi", "one"]
+    assert recorder.received["a"] == [["before", "hi"], ["before", "hi", "one", "two", "more"]]
+    assert [message.text for message in session.messages] == ["before", "hi", "one", "two", "more", "three", "four"]
+
+
+async def test_shared_session_continues_in_another_process() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow, _ = shared_by_two(AgentRecorder(), storage)
+    await workflow.run("hi", thread_id="t")
+    recorder = AgentRecorder()
+    other, session = shared_by_two(recorder, storage)
+    await other.run("more", thread_id="t")
+    assert recorder.received["a"] == [["before", "hi", "one", "two", "more"]]
+    assert session.version == 1  # only the default thread adds to the program's object
 
 
 async def test_sub_workflows_of_one_thread_have_sessions_of_their_own() -> None:

@@ -349,8 +349,7 @@ class Run:
         entered: Position | None = None,
     ) -> None:
         self.has_begun = True
-        if self._opening.becomes_default:
-            self._live.default_thread_id = thread.thread_id
+        self._live.mark_default(thread, becomes=self._opening.becomes_default)
         thread.status = running_state(entered or thread.position)
         started = WorkflowEvent("started")
         self._emit(started)
