@@ -114,7 +114,8 @@ class AgentExecutor(Executor):
         self.agent = agent
         self.description = getattr(agent, "description", None)
         self.value_types = types_of(adapt_agent(agent))
-        self._session, self._shared_session = as_session(session), session
+        start = as_session(session)
+        self._session, self._shared_session = start and start.copy(), session
         self._mode: ContextMode = context_mode or "full"
         self._filter = context_filter
         self._ends_with_user = ensure_trailing_user_turn

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Self, Unpack
 
 from perdure.agents.base import RecordingAgent
-from perdure.orchestrations.group_chat import TerminationCondition
+from perdure.orchestrations.group_chat import TerminationCondition, check_condition
 from perdure.orchestrations.handoff import (
     COORDINATOR_ID,
     MAX_HANDOFFS,
@@ -66,11 +66,9 @@ class HandoffBuilder(TeamBuilder):
         self._routes: dict[str, dict[str, str | None]] = {}
         """Descriptions, by source and target."""
         self._autonomy: dict[str, Autonomy] = {}
-        self._termination_condition: TerminationCondition | None = None
+        self._termination_condition = check_condition(termination_condition)
         if participants:
             self.participants(participants)
-        if termination_condition is not None:
-            self.with_termination_condition(termination_condition)
 
     def participants(self, participants: Sequence[Any]) -> Self:
         """The agents. Their `run` must accept `tools=`. Raises TypeError for other objects."""
@@ -133,9 +131,7 @@ class HandoffBuilder(TeamBuilder):
 
     def with_termination_condition(self, termination_condition: TerminationCondition) -> Self:
         """End the conversation when this function of its messages is true. It may be async."""
-        if not callable(termination_condition):
-            raise TypeError(f"A termination condition is a function of the messages, got {termination_condition!r}.")
-        self._termination_condition = termination_condition
+        self._termination_condition = check_condition(termination_condition)
         return self
 
     def build(self) -> Workflow:

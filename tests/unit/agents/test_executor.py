@@ -9,6 +9,8 @@ import pytest
 from tests.unit.agents.agent_recorder import AgentRecorder
 
 from perdure import Executor, InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor, handler
+from perdure.agents.base import BaseAgent
+from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse
@@ -268,6 +270,28 @@ async def test_shared_session_continues_in_another_process() -> None:
     await other.run("more", thread_id="t")
     assert recorder.received["a"] == [["before", "hi", "one", "two", "more"]]
     assert session.version == 1  # only the default thread adds to the program's object
+
+
+async def test_waiting_agent_is_not_asked_again_when_its_shared_session_grows() -> None:
+    recorder, session, asked = AgentRecorder(), AgentSession(), list[str]()
+
+    class Careful(BaseAgent):
+        async def run(self, messages: Any = None, *, session: Any = None, **kwargs: Any) -> AgentResponse:
+            asked.append(messages[-1].contents[0].type)
+            call = Content.from_function_call("c", "pay", arguments={})
+            content = Content.from_function_approval_request("q", call) if len(asked) == 1 else "paid"
+            return AgentResponse(messages=[Message("assistant", [content], self.name)])
+
+    @executor(id="start")
+    async def start(text: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(text)
+
+    careful = AgentExecutor(Careful("careful"), session=session)
+    quick = AgentExecutor(recorder.agent("quick", ["one"], sees_session=True), session=session)
+    workflow = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [careful, quick]).build()
+    [request] = (await workflow.run("hi")).get_request_info_events()
+    await workflow.run(responses={request.request_id: request.data.approve()})
+    assert asked == ["text", "function_approval_response"]
 
 
 async def test_sub_workflows_of_one_thread_have_sessions_of_their_own() -> None:

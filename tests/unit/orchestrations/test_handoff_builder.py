@@ -130,7 +130,7 @@ def test_invalid_autonomous_mode_is_rejected(mode: dict[str, Any], message: str)
 
 
 def test_a_termination_condition_must_be_a_function() -> None:
-    with pytest.raises(TypeError, match="a function of the messages, got True"):
+    with pytest.raises(TypeError, match="a function of the conversation, got True"):
         HandoffBuilder(participants=[agent("a")], termination_condition=True)  # type: ignore[arg-type]
 
 

@@ -199,8 +199,8 @@ def put_back(session: AgentSession, into: Any) -> None:
     """Keep what turns added to a copy of the session in the session itself, which may be one of Agent Framework."""
     into.service_session_id = session.service_session_id
     if is_own(into, AgentSession):
-        into.messages = isolate(session.messages)
-        into.state.update(isolate(session.state))
+        into.messages = session.messages
+        into.state.update(session.state)
     else:
         into.state.update({name: item for name, item in session.state.items() if name != FRAMEWORK_STATE})
         into.state[OWN_STATE] = session.messages
@@ -211,4 +211,4 @@ def put_all_back(session: AgentSession, into: Any) -> None:
     kept = session.state.get(FRAMEWORK_STATE)
     if kept is not None:
         into.state.update(framework_class(AgentSession.twin).from_dict(kept).state)
-    put_back(session, into)
+    put_back(session.copy(), into)
