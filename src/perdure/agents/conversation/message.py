@@ -207,8 +207,10 @@ def put_back(session: AgentSession, into: Any) -> None:
 
 
 def put_all_back(session: AgentSession, into: Any) -> None:
-    """`put_back`, with the state of the agents of Agent Framework, as their programs read it."""
+    """`put_back`, or the state of an agent of Agent Framework, as its programs read it."""
     kept = session.state.get(FRAMEWORK_STATE)
-    if kept is not None:
+    if kept is None:
+        put_back(session.copy(), into)
+    else:
         into.state.update(framework_class(AgentSession.twin).from_dict(kept).state)
-    put_back(session.copy(), into)
+        into.service_session_id = session.service_session_id

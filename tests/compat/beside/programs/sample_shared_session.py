@@ -9,6 +9,7 @@ from flows import (
     AgentExecutorRequest,
     AgentExecutorResponse,
     AgentResponse,
+    AgentSession,
     Executor,
     SequentialBuilder,
     WorkflowBuilder,
@@ -48,6 +49,13 @@ async def main() -> None:
         print([output.text for output in result.get_outputs()])
         show(session)
     print(critic.client.seen)
+    used, alone = AgentSession(session_id="used"), talker("alone", "Early", "First", "Second", **memory)
+    await alone.run("Before", session=used)
+    workflow = WorkflowBuilder(start_executor=AgentExecutor(alone, session=used)).build()
+    for text in ("One", "Two"):
+        await workflow.run(text)
+    show(used)
+    print(used.session_id, sorted(used.state), alone.client.seen[-1])
     result = await WorkflowBuilder(start_executor=(marked := Marked(id="marked"))).build().run("kept")
     print(result.get_outputs()[0].additional_properties, marked.id)
 
