@@ -17,7 +17,7 @@ from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts, is_async
 from perdure.graph.handlers import handler
-from perdure.orchestrations.participants import UserInput, clean_conversation_for_handoff, create_completion_message
+from perdure.orchestrations.participants import clean_conversation_for_handoff, create_completion_message
 
 TerminationCondition: TypeAlias = Callable[[list[Message]], "bool | Awaitable[bool]"]
 """Whether the conversation has ended."""
@@ -189,8 +189,16 @@ class BaseGroupChatOrchestrator(Executor):
         raise NotImplementedError(f"{type(self).__name__} must implement `decide`.")
 
     @handler
-    async def handle_messages(self, user_input: UserInput, ctx: Context) -> None:
-        await self._begin(as_messages(user_input), ctx)
+    async def handle_str(self, task: str, ctx: Context) -> None:
+        await self._begin(as_messages(task), ctx)
+
+    @handler
+    async def handle_message(self, task: Message, ctx: Context) -> None:
+        await self._begin([task], ctx)
+
+    @handler
+    async def handle_messages(self, task: list[str | Message], ctx: Context) -> None:
+        await self._begin(as_messages(task), ctx)
 
     @handler
     async def handle_participant_response(
