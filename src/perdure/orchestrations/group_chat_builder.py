@@ -10,7 +10,7 @@ from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse, value_in
 from perdure.agents.executor import AgentExecutor, run_arguments, session_id_for
 from perdure.agents.tools import types_of
-from perdure.errors import DuplicateExecutorId, InvalidSelection, TypeCompatibilityError
+from perdure.errors import InvalidSelection, TypeCompatibilityError
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import accepts
 from perdure.graph.graph import is_agent
@@ -102,11 +102,7 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
 
     def _session_of(self, ctx: WorkflowContext[Any, Any]) -> AgentSession:
         session: AgentSession | None = ctx.private.get("session")
-        if session is not None:
-            return session
-        if self._session is not None:
-            return self._session.copy(session_id=session_id_for(ctx))
-        return AgentSession(session_id=session_id_for(ctx))
+        return session or (self._session or AgentSession()).copy(session_id=session_id_for(ctx))
 
     def _describe_failure(self, answers: int, problem: ValueError, ctx: WorkflowContext[Any, Any]) -> InvalidSelection:
         return InvalidSelection(
@@ -172,10 +168,8 @@ class GroupChatBuilder(ReviewedTeamBuilder):
         super().__init__(settings)
         if participants is None and participant_factories is None:
             raise ValueError("Either participants or participant_factories must be provided.")
-        if participant_factories is None:
-            read_participants(participants, must_have_names=True)
-        elif participants is not None:
-            raise ValueError("Cannot provide both participants and participant_factories.")
+        if participants is not None:
+            read_participants(participants, participant_factories, must_have_names=True)
         elif not participant_factories:
             raise ValueError("participant_factories cannot be empty.")
         self._participants, self._factories = participants, participant_factories
@@ -233,9 +227,6 @@ class GroupChatBuilder(ReviewedTeamBuilder):
         elif callable(leader) and not is_agent(leader):
             leader = leader()
         if is_agent(agent := adapt_agent(leader)):
-            if agent_name(agent) in registry.participants:
-                problem = f"Duplicate executor ID {agent.name!r} detected in workflow: it leads the chat and takes part"
-                raise DuplicateExecutorId(agent_name(agent), problem)
             return AgentBasedGroupChatOrchestrator(agent, registry, **limits)
         if not isinstance(leader, BaseGroupChatOrchestrator):
             raise TypeError(

@@ -116,7 +116,7 @@ async def test_output_of_the_leader_is_not_streamed() -> None:
 
 
 def test_participant_cannot_lead_the_chat() -> None:
-    with pytest.raises(ValueError, match=r"Duplicate executor ID 'ann' .*: it leads the chat and takes part"):
+    with pytest.raises(ValueError, match="Duplicate executor ID 'ann' detected"):
         led(ScriptedAgent("ann", []))
 
 
