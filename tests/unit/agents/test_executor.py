@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from perdure.agents.base import BaseAgent
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.update import as_update
 from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse
 from perdure.agents.tools import Tool
 from perdure.testing.scripted import Call, ScriptedAgent
@@ -337,3 +339,8 @@ async def test_tool_result_can_have_a_type_that_no_handler_names() -> None:
     assert isinstance(response, AgentResponse)
     again = (await workflow.run(thread_id="t")).get_outputs()[0]
     assert again.messages[1].contents[0].result == Price(3)
+
+
+def test_updates_of_other_frameworks_keep_their_additional_properties() -> None:
+    update = as_update(SimpleNamespace(contents=["hi"], additional_properties={"score": 1}), "a")
+    assert update.additional_properties == {"score": 1}
