@@ -188,7 +188,9 @@ class WorkflowEvent(_Event[DataT]):
     run_id: str | None = None
 
     def __repr__(self) -> str:
-        executor_id = self.executor_id if self.source_executor_id is None else None
+        # As Agent Framework's programs print it: a custom event has no executor there, and a request another field.
+        is_of_executor = self.type in ("output", "intermediate", "data") or self.type.startswith("executor_")
+        executor_id = self.executor_id if is_of_executor else None
         shown = (("executor_id", executor_id), ("iteration", self.iteration), ("request_id", self.request_id))
         parts = [f"{name}={value!r}" for name, value in (*shown, ("data", self.data)) if value is not None]
         state = [] if self.state is None else [f"state={self.state.value}"]

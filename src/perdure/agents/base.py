@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from perdure.agents.conversation.content_fields import add_usage
+from perdure.agents.conversation.json_struct import framework_class
 from perdure.agents.conversation.message import AgentSession, Message, as_messages, as_session, put_back
 from perdure.agents.conversation.response import AgentResponse, as_response
 from perdure.agents.conversation.update import AgentResponseUpdate, as_update
@@ -88,6 +89,13 @@ class BaseAgent:
     def run(self, messages: Any = None, *, stream: bool = False, session: Any = None, **kwargs: Any) -> Any:
         """Returns an awaitable AgentResponse or, with `stream`, an async iterator of updates."""
         raise NotImplementedError(f"{type(self).__name__} must implement `run`.")
+
+    def as_tool(self, **options: Any) -> Any:
+        """A tool for agents of Agent Framework, which runs this agent. `options` are those of their `as_tool`."""
+        base = framework_class("BaseAgent")
+        if base is None:
+            raise RuntimeError(f"as_tool makes {self.name!r} a tool of Agent Framework: import agent_framework first.")
+        return base.as_tool(self, **options)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from perdure.agents.base import adapt_agent, agent_name, take_live_turn
-from perdure.agents.conversation.message import AgentSession, Message, as_messages, as_session
+from perdure.agents.conversation.message import AgentSession, Message, as_messages, as_session, put_all_back
 from perdure.agents.conversation.response import AgentResponse, as_response
-from perdure.agents.recording import current_delivery
+from perdure.agents.recording import current_delivery, record_call
 from perdure.agents.tools import types_of
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
@@ -83,7 +83,9 @@ class AgentExecutorResponse(msgspec.Struct, frozen=True, omit_defaults=True):
 class AgentExecutor(Executor):
     """Runs an agent with incoming messages, and sends on and yields its response.
 
-    The agent's session is a part of the thread. `context_mode` selects the messages from the agent before it: the whole
+    The agent's session is a part of the thread. It begins as a copy of `session`, and executors with the same `session`
+    share it: an agent gets what the others added in earlier supersteps. The workflow object's default thread also adds
+    its turns to `session` itself. `context_mode` selects the messages from the agent before it: the whole
     conversation (`"full"`), only the messages of that agent (`"last_agent"`), or the result of `context_filter`
     (`"custom"`). With `ensure_trailing_user_turn` the agent is asked to continue if the last message is an assistant's,
     which some services reject; that message is not part of the conversation.
@@ -112,7 +114,8 @@ class AgentExecutor(Executor):
         self.agent = agent
         self.description = getattr(agent, "description", None)
         self.value_types = types_of(adapt_agent(agent))
-        self._session = as_session(session)
+        start = as_session(session)
+        self._session, self._shared_session = start and start.copy(), session
         self._mode: ContextMode = context_mode or "full"
         self._filter = context_filter
         self._ends_with_user = ensure_trailing_user_turn
@@ -170,6 +173,7 @@ class AgentExecutor(Executor):
     async def _respond_to_agents(
         self, priors: Sequence[AgentExecutorResponse], ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
     ) -> None:
+        await self._join_session(ctx)
         conversation = merge_conversations([prior.full_conversation for prior in priors])
         if self._mode == "last_agent":
             await self._respond_to([message for prior in priors for message in prior.agent_response.messages], ctx)
@@ -195,6 +199,8 @@ class AgentExecutor(Executor):
         new: Sequence[Message] | None = None,
     ) -> None:
         """A turn with these messages, and what it adds to them for the next executor."""
+        if new is None:
+            await self._join_session(ctx)
         cache = ctx.private.get("cache", [])
         sent = [*cache, *messages]
         waiting = self._new(sent, ctx) if new is None else [*self._new(cache, ctx), *new]
@@ -239,7 +245,33 @@ class AgentExecutor(Executor):
         options = {"repeated": repeated, "is_output": self.streams_output, **turn_arguments(ctx)}
         response = await take_live_turn(self.agent, [*messages, *asked], session, **options)
         ctx.private["session"] = session
+        context = current_delivery()
+        if self._session is not None and context is not None and context.delivery.lane.scope.thread.is_default:
+            put_all_back(session, self._shared_session)
         return response
+
+    async def _join_session(self, ctx: WorkflowContext[Any, Any]) -> None:
+        """Continue the session as the executors that share it left it: the longest one has all that they added."""
+        context = current_delivery()
+        if self._session is None or context is None:
+            return
+        lane, start = context.delivery.lane, self._session
+        executors, kept = lane.level.compiled.graph.executors, lane.position.private
+        sharing = [
+            name for name, other in executors.items() if getattr(other, "_shared_session", None) is self._shared_session
+        ]
+
+        async def find_longest() -> AgentSession | None:
+            sessions = [kept[name]["session"] for name in sharing if "session" in kept.get(name, {})]
+            longest = max(sessions, key=lambda session: session.version, default=start)
+            return longest if longest.version > ctx.private.get("session", start).version else None
+
+        if len(sharing) > 1:  # recorded, since others may move on while this delivery waits for an answer
+            joined = await record_call(find_longest, name=f"{self.id}.session", is_shown=False)
+            if joined is not None:
+                ctx.private["session"] = joined.copy(session_id=session_id_for(ctx))
+                ctx.private["began"] = start.version
+                ctx.private.pop("conversation", None)
 
 
 CONTINUE = "please continue."

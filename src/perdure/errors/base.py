@@ -114,11 +114,11 @@ class GraphConnectivityError(WorkflowValidationError):
 
 
 class DuplicateExecutorId(WorkflowValidationError, ValueError):
-    def __init__(self, executor_id: str) -> None:
+    def __init__(self, executor_id: str, problem: str | None = None) -> None:
         self.executor_id = executor_id
         super().__init__(
-            f"Duplicate executor ID {executor_id!r} detected in workflow. Agent IDs or names must be unique within a "
-            "workflow, as those of executors: checkpoints find an executor's state by its id.",
+            f"{problem or f'Duplicate executor ID {executor_id!r} detected in workflow'}. Agent IDs or names must be "
+            "unique within a workflow, as those of executors: checkpoints find an executor's state by its id.",
             ValidationTypeEnum.EXECUTOR_DUPLICATION,
         )
 

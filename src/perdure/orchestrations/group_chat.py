@@ -128,9 +128,9 @@ class OrchestrationState(msgspec.Struct, omit_defaults=True, kw_only=True):
     task: Message | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, without empty ones."""
+        """The fields, without an empty task."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {name: value for name, value in fields.items() if value not in ("", None)}
+        return {name: value for name, value in fields.items() if value is not None}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

@@ -102,11 +102,7 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
 
     def _session_of(self, ctx: WorkflowContext[Any, Any]) -> AgentSession:
         session: AgentSession | None = ctx.private.get("session")
-        if session is not None:
-            return session
-        if self._session is not None:
-            return self._session.copy(session_id=session_id_for(ctx))
-        return AgentSession(session_id=session_id_for(ctx))
+        return session or (self._session or AgentSession()).copy(session_id=session_id_for(ctx))
 
     def _describe_failure(self, answers: int, problem: ValueError, ctx: WorkflowContext[Any, Any]) -> InvalidSelection:
         return InvalidSelection(
@@ -120,10 +116,10 @@ def _usable_decision(response: AgentResponse, participants: Mapping[str, str]) -
     """Raises ValueError with the problem of the answer."""
     decision = value_in(response, AgentOrchestrationOutput)
     if not decision.terminate and decision.next_speaker not in participants:
-        raise ValueError(
-            f"next_speaker is {decision.next_speaker!r}, which is not a participant. Participants: "
-            f"{', '.join(participants)}."
-        )
+        problem = f"Orchestrator agent selected unknown participant {decision.next_speaker!r}"
+        if decision.next_speaker is None:
+            problem = "next_speaker must be provided if not terminating the conversation"
+        raise ValueError(f"{problem}. Valid participants: {', '.join(participants)}.")
     return decision
 
 
@@ -141,7 +137,7 @@ async def _is_new(ctx: WorkflowContext[Any, Any], number: int) -> bool:
 
 
 MAX_SUPERSTEPS = 1_000_000
-_LEADERS = "Exactly one of orchestrator_agent, orchestrator, or selection_func"
+_LEADERS = "orchestrator_agent, orchestrator, or selection_func"
 
 
 class GroupChatBuilder(ReviewedTeamBuilder):
@@ -172,16 +168,14 @@ class GroupChatBuilder(ReviewedTeamBuilder):
         super().__init__(settings)
         if participants is None and participant_factories is None:
             raise ValueError("Either participants or participant_factories must be provided.")
-        if participant_factories is None:
-            read_participants(participants, must_have_names=True)
-        elif participants is not None:
-            raise ValueError("Cannot provide both participants and participant_factories.")
+        if participants is not None:
+            read_participants(participants, participant_factories, must_have_names=True)
         elif not participant_factories:
             raise ValueError("participant_factories cannot be empty.")
         self._participants, self._factories = participants, participant_factories
         leaders = [leader for leader in (orchestrator_agent, orchestrator, selection_func) if leader is not None]
         if len(leaders) > 1:
-            raise ValueError(f"{_LEADERS} must be provided, got {len(leaders)} of them.")
+            raise ValueError(f"Exactly one of {_LEADERS} must be provided, got {len(leaders)} of them.")
         if selection_func is not None and not callable(selection_func):
             raise TypeError(f"selection_func is a function of the GroupChatState, got {selection_func!r}.")
         self._agent, self._orchestrator, self._selection_func = orchestrator_agent, orchestrator, selection_func
@@ -225,25 +219,23 @@ class GroupChatBuilder(ReviewedTeamBuilder):
         if self._selection_func is not None:
             name = self._orchestrator_name
             return GroupChatOrchestrator(ORCHESTRATOR_ID, registry, self._selection_func, name=name, **limits)
-        if self._agent is not None:
-            agent = adapt_agent(self._agent)
-            if not is_agent(agent) and callable(agent):
-                agent = adapt_agent(agent())
-            if not is_agent(agent):
-                raise TypeError(f"orchestrator_agent is an agent, or a function that makes one, got {agent!r}.")
-            if agent_name(agent) in registry.participants:
-                raise ValueError(f"{agent_name(agent)!r} cannot lead the chat and take part in it.")
+        leader: Any = self._orchestrator if self._agent is None else adapt_agent(self._agent)
+        if leader is None:
+            raise ValueError(f"No orchestrator has been configured. Pass {_LEADERS}.")
+        if isinstance(leader, BaseGroupChatOrchestrator):
+            leader = leader.fresh()  # the original may lead other teams
+        elif callable(leader) and not is_agent(leader):
+            leader = leader()
+        if is_agent(agent := adapt_agent(leader)):
             return AgentBasedGroupChatOrchestrator(agent, registry, **limits)
-        own: Any = self._orchestrator
-        if own is None:
-            raise ValueError(f"No orchestrator has been configured. {_LEADERS} must be provided.")
-        if isinstance(own, BaseGroupChatOrchestrator):
-            own = own.fresh()  # the original may lead other teams
-        elif callable(own):
-            own = own()
-        if not isinstance(own, BaseGroupChatOrchestrator):
-            raise TypeError(f"orchestrator is a BaseGroupChatOrchestrator, or a function that makes one, got {own!r}.")
+        if not isinstance(leader, BaseGroupChatOrchestrator):
+            raise TypeError(
+                "Orchestrator factory must return Agent or BaseGroupChatOrchestrator instance. "
+                f"Got {type(leader).__name__}: {leader!r}."
+            )
         if any(limit is not None for limit in limits.values()):
-            raise ValueError(f"max_rounds and termination_condition belong to the orchestrator: pass them to {own!r}.")
-        own.participant_registry = registry
-        return own
+            raise ValueError(
+                f"max_rounds and termination_condition belong to {leader!r}, the orchestrator: pass them there."
+            )
+        leader.participant_registry = registry
+        return leader

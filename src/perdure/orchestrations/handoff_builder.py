@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Self, Unpack
 
 from perdure.agents.base import RecordingAgent
-from perdure.orchestrations.group_chat import TerminationCondition
+from perdure.orchestrations.group_chat import TerminationCondition, check_condition
 from perdure.orchestrations.handoff import (
     COORDINATOR_ID,
     MAX_HANDOFFS,
@@ -66,11 +66,9 @@ class HandoffBuilder(TeamBuilder):
         self._routes: dict[str, dict[str, str | None]] = {}
         """Descriptions, by source and target."""
         self._autonomy: dict[str, Autonomy] = {}
-        self._termination_condition: TerminationCondition | None = None
-        if participants is not None:
+        self._termination_condition = check_condition(termination_condition)
+        if participants:
             self.participants(participants)
-        if termination_condition is not None:
-            self.with_termination_condition(termination_condition)
 
     def participants(self, participants: Sequence[Any]) -> Self:
         """The agents. Their `run` must accept `tools=`. Raises TypeError for other objects."""
@@ -133,9 +131,7 @@ class HandoffBuilder(TeamBuilder):
 
     def with_termination_condition(self, termination_condition: TerminationCondition) -> Self:
         """End the conversation when this function of its messages is true. It may be async."""
-        if not callable(termination_condition):
-            raise TypeError(f"A termination condition is a function of the messages, got {termination_condition!r}.")
-        self._termination_condition = termination_condition
+        self._termination_condition = check_condition(termination_condition)
         return self
 
     def build(self) -> Workflow:
@@ -165,7 +161,10 @@ class HandoffBuilder(TeamBuilder):
         for target, description in descriptions.items():
             tool_name = get_handoff_tool_name(target)
             if tool_name in own:
-                raise ValueError(f"Agent {source.name!r} has a tool {tool_name!r} already. Rename it, or {target!r}.")
+                raise ValueError(
+                    f"Agent {source.name!r} already has a tool named {tool_name!r}, the name of its handoff. Rename "
+                    f"it, or {target!r}."
+                )
             if tool_name in taken:
                 both = f"{taken[tool_name]!r} and {target!r}"
                 raise ValueError(f"A handoff to {both} would be the same tool, {tool_name!r}. Rename one of them.")
@@ -181,18 +180,19 @@ class HandoffBuilder(TeamBuilder):
 
     def _names(self) -> list[str]:
         if not self._team:
-            raise ValueError("No participants provided. Call .participants([...]) first.")
+            raise ValueError("No participants provided. Call .participants() first.")
         return [participant.name for participant in self._team]
 
     def _name_of(self, wanted: Any, parameter: str) -> str:
-        self._names()
+        if not self._team:
+            raise ValueError(f"Call participants(...) before {parameter.partition(' ')[0]}(...).")
         return find_participant(self._team, wanted, parameter).name
 
 
 def _check_participant(participant: Participant) -> None:
     name, agent = participant.name, participant.agent
     if agent is None:
-        raise TypeError(f"A handoff is between agents; {name!r} is an executor, which accepts no tools.")
+        raise TypeError(f"Participants must be Agent instances. Got {name!r}, an executor, which accepts no tools.")
     if name == COORDINATOR_ID:
         raise ValueError(f"An agent in a handoff cannot be named {COORDINATOR_ID!r}: the coordinator has that name.")
     if isinstance(agent, WorkflowAgent | FunctionalWorkflowAgent) or not _takes_tools(agent):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -197,8 +196,8 @@ class MagenticManagerBase(ABC):
     """Base of managers: a subclass plans, judges the progress and gives the answer.
 
     Each method gets its own copy of the context, for reading. State in `self` between calls is saved by
-    `on_checkpoint_save` and `on_checkpoint_restore`, as plain data: one manager serves many threads. Each call is
-    recorded as a whole, and a recorded call is not repeated.
+    `on_checkpoint_save` and `on_checkpoint_restore`, as plain data. Like an executor, the manager itself serves the
+    first thread, and a copy each other one. Each call is recorded as a whole, and a recorded call is not repeated.
     """
 
     value_types: tuple[Any, ...] = ()
@@ -301,8 +300,7 @@ class ManagerCalls:
     """A manager with the state of one thread, for one delivery."""
 
     def __init__(self, manager: MagenticManagerBase, state: MagenticState) -> None:
-        # A copy, so that its state does not reach another delivery or thread.
-        self.manager = copy.copy(manager)
+        self.manager = manager
         self._state = state
         self._calls = 0
         if state.manager:
@@ -335,8 +333,13 @@ class ManagerCalls:
         return value
 
     async def _call(self, method: Callable[[MagenticContext], Any], expected: type) -> ManagerOutcome:
-        value = await method(self._state.context.clone(deep=True))
-        self._check(value, expected, method.__name__)  # before it is recorded: a resumed run asks again
+        before = dict(self.manager.on_checkpoint_save())
+        try:
+            value = await method(self._state.context.clone(deep=True))
+            self._check(value, expected, method.__name__)  # before it is recorded: a resumed run asks again
+        except BaseException:
+            self.manager.on_checkpoint_restore(before)
+            raise
         return ManagerOutcome(value, dict(self.manager.on_checkpoint_save()))
 
     def _check(self, value: object, expected: type, method_name: str) -> None:

@@ -96,7 +96,7 @@ Context: TypeAlias = WorkflowContext[
 
 
 class MagenticOrchestrator(Executor):
-    """Carries out the manager's decisions. `self` holds no state of a thread."""
+    """Carries out the manager's decisions. `self` holds no state of a thread but the manager's own."""
 
     streams_output = True
 

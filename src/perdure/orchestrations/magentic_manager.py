@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from string import Formatter
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -14,7 +13,7 @@ from perdure.agents.conversation.response import AgentResponse, value_in
 from perdure.agents.executor import run_arguments
 from perdure.agents.recording import current_delivery, emit_updates_to, record_call
 from perdure.agents.tools import types_of
-from perdure.errors import WorkflowRunnerException
+from perdure.errors import AgentFailed
 from perdure.graph.graph import is_agent
 from perdure.log import get_logger
 from perdure.names import check_options
@@ -183,7 +182,7 @@ class StandardMagenticManager(MagenticManagerBase):
 
     An unusable answer (no text, no JSON, an unknown speaker) is returned to the agent with its problem,
     `progress_ledger_retry_count` times in all. Then an unknown speaker is passed to the orchestrator, which ends the
-    task with an answer; other problems raise WorkflowRunnerException, and a resumed run asks again.
+    task with an answer; other problems raise AgentFailed, and a resumed run asks again.
 
     A `task_ledger` replaces the first plan. The prompts are attributes with the names of the options.
     """
@@ -284,7 +283,7 @@ class StandardMagenticManager(MagenticManagerBase):
         response_format: type | None = None,
         is_live: bool = False,
     ) -> T:
-        """The result of `read` for a usable answer. Raises WorkflowRunnerException if no attempt is left."""
+        """The result of `read` for a usable answer. Raises AgentFailed if no attempt is left."""
         messages, attempts, new_attempts = list(conversation), 0, 0
         while True:
             attempts += 1
@@ -298,10 +297,11 @@ class StandardMagenticManager(MagenticManagerBase):
                     return ledger  # type: ignore[no-any-return]  # only where T is one
                 # Replayed answers do not count: otherwise a resumed run could only fail again.
                 if new_attempts >= self.progress_ledger_retry_count:
-                    raise WorkflowRunnerException(
-                        f"The manager's agent {self._name!r} was asked for {wanted} {new_attempts} times, and gave no "
-                        f"usable answer. {error}. Its answers are recorded, nothing else was written. Resume the "
-                        "thread to ask it again; clearer instructions for the agent may help."
+                    raise AgentFailed(
+                        self._name,
+                        f"it was asked for {wanted} {new_attempts} times, and gave no usable answer. {error}.",
+                        "Its answers are recorded, nothing else was written. Resume the thread to ask it again; "
+                        "clearer instructions for the agent may help.",
                     ) from error
                 last = [message for message in response.messages if message.text][-1:]
                 messages += [
@@ -354,14 +354,16 @@ def choose_manager(managers: Mapping[str, Any], options: Mapping[str, Any]) -> C
     if not named:
         return None
     if len(named) > 1:
-        raise ValueError(f"Exactly one of {', '.join(MANAGERS)} must be provided, got {' and '.join(named)}.")
+        choices = f"{', '.join(MANAGERS[:-1])}, or {MANAGERS[-1]}"
+        raise ValueError(f"Exactly one of {choices} must be provided, got {' and '.join(named)}.")
     name, chosen = named[0], managers[named[0]]
     if name in ("manager", "manager_factory") and set_options:
         logger.warning("MagenticBuilder ignores %s: a %s has its own. Set it there.", ", ".join(set_options), name)
     if name == "manager":
         if not isinstance(chosen, MagenticManagerBase):
             raise TypeError(f"manager= expects a MagenticManagerBase, got {chosen!r}. For an agent: manager_agent=.")
-        return partial(copy.copy, chosen)
+        unused, own = copy.copy(chosen), iter([chosen])
+        return lambda: next(own, None) or copy.copy(unused)
     if name.endswith("factory") and not callable(chosen):
         raise TypeError(f"{name}= expects a function, got {chosen!r}.")
     if name == "manager_factory":

@@ -70,10 +70,8 @@ def read_participants(
         sources = [_call_factory(factory) for factory in _as_list("participant_factories", factories)]
     else:
         sources = _as_list("participants", participants)
-    if len(sources) < minimum:
-        needed = "a participant" if minimum == 1 else f"{minimum} participants"
-        problem = "" if sources else "participants cannot be empty: "
-        raise ValueError(f"{problem}A team needs at least {needed}, got {len(sources)}.")
+    if not sources:
+        raise ValueError(f"participants cannot be empty. A team needs at least {minimum}.")
     team: dict[str, Participant] = {}
     for source in sources:
         participant = _read(source, team)
@@ -83,8 +81,13 @@ def read_participants(
                 f"{source!r} has none."
             )
         if participant.name in team:
-            raise DuplicateExecutorId(participant.name)
+            kind = "agent" if participant.agent is not None else "executor"
+            problem = f"Duplicate {kind} participant detected: id {participant.name!r}"
+            named = f"Duplicate participant name {participant.name!r} detected"
+            raise DuplicateExecutorId(participant.name, named if must_have_names else problem)
         team[participant.name] = participant
+    if len(sources) < minimum:
+        raise ValueError(f"A team needs at least {minimum} participants, got {len(sources)}.")
     return list(team.values())
 
 
@@ -117,9 +120,9 @@ _SUBJECTS = {
 
 
 def _as_list(parameter: str, value: Iterable[Any] | None) -> list[Any]:
-    if value is None or isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable | None):
         raise TypeError(f"{parameter} is a list of agents and executors, got {value!r}.")
-    return list(value)
+    return list(value or ())
 
 
 def _call_factory(factory: Callable[[], Any]) -> Any:
@@ -135,7 +138,10 @@ def _read(source: Any, taken: Collection[str]) -> Participant:
         raise TypeError(f"A workflow takes part as an agent: pass {source!r}.as_agent().")
     agent = None if isinstance(source, (str, type)) else adapt_agent(source)
     if agent is None or not is_agent(agent):
-        raise TypeError(f"A participant is an agent (something with run() and a name) or an Executor, got {source!r}.")
+        raise TypeError(
+            "Participants must be SupportsAgentRun or Executor instances: an agent has run() and a name. "
+            f"Got {type(source).__name__}: {source!r}."
+        )
     return Participant(agent_name(source if is_agent(source) else agent, taken), source, agent)
 
 
@@ -255,6 +261,8 @@ class TeamSettings(TypedDict, total=False):
 
 
 def _check_literal(parameter: str, selection: Any, *literals: str) -> None:
+    if parameter == "output_from" and selection == "all_other":
+        raise ValueError("output_from='all_other' is invalid: use intermediate_output_from='all_other'.")
     if isinstance(selection, str) and selection not in literals:
         choices = " or ".join(map(repr, literals))
         raise ValueError(f"Unsupported {parameter} literal {selection!r}: use {choices}, or a list of participants.")
@@ -311,10 +319,7 @@ class AgentRequestInfoResponse(msgspec.Struct, frozen=True, forbid_unknown_field
 
     @staticmethod
     def from_messages(messages: Iterable[Message]) -> AgentRequestInfoResponse:
-        review = as_messages(messages)
-        if not review:
-            raise ValueError("A review needs messages for the agent. To approve, use approve().")
-        return AgentRequestInfoResponse(review)
+        return AgentRequestInfoResponse(as_messages(messages))
 
     @staticmethod
     def from_strings(texts: Iterable[str]) -> AgentRequestInfoResponse:
@@ -376,7 +381,9 @@ class ReviewedTeamBuilder(TeamBuilder):
             reviewed = [find_participant(team, wanted, "with_request_info") for wanted in self._reviewed]
         for member in reviewed:
             if member.agent is None:
-                raise ValueError(f"with_request_info names {member.name!r}, which is an executor. It can ask itself.")
+                raise ValueError(
+                    f"{_SUBJECTS['with_request_info']} {member.name!r} is an executor, which can ask itself."
+                )
         hosts = dict.fromkeys((member.name for member in team), AgentExecutor)
         hosts |= {member.name: AgentApprovalExecutor for member in reviewed}
         return {member.name: member.executor(partial(hosts[member.name], **options)) for member in team}

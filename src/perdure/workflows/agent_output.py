@@ -128,6 +128,8 @@ class UpdateStream:
         self._graph = agent.workflow.graph
         self._name = agent.name
         self._ids: dict[str, Any] = {"response_id": run_id, "agent_id": agent.id}
+        self._last: dict[str, str | None] = {}
+        """Author and response of the last update: a program that shows them per speaker shows no other at the end."""
         self._has_value = False
         """Whether an update had the last value."""
         self._counts: Counter[str] = Counter()
@@ -171,13 +173,15 @@ class UpdateStream:
             index += 1
             self._current[executor_id] = update, index
         self._streaming.add(executor_id)
+        author, response_id = update.author_name or _author(update.role, executor_id), update.response_id
+        self._last = {"author_name": author, "response_id": response_id or self._ids["response_id"]}
         yield msgspec.structs.replace(
             update,
             contents=contents,
-            author_name=update.author_name or _author(update.role, executor_id),
+            author_name=author,
             message_id=update.message_id
             or _message_id(self._before, executor_id, self._counts[executor_id] + 1, index),
-            response_id=update.response_id or self._ids["response_id"],
+            response_id=self._last["response_id"],
             agent_id=update.agent_id or self._ids["agent_id"],
         )
 
@@ -187,6 +191,7 @@ class UpdateStream:
         for number, message in enumerate(response.messages, 1):
             if number == len(response.messages) and response.value is not None:
                 self._has_value, ids["value"] = True, response.value
+            self._last = {"author_name": message.author_name, "response_id": ids["response_id"]}
             yield update_of(message, contents=message.contents, is_whole=True, **ids)
 
     def end(self, response: AgentResponse, requests: int) -> Iterator[AgentResponseUpdate]:
@@ -195,7 +200,7 @@ class UpdateStream:
         usage = () if response.usage_details is None else (Content.from_usage(response.usage_details),)
         value = None if self._has_value else response.value
         if usage or value is not None:
-            yield AgentResponseUpdate(contents=usage, value=value, **self._ids)
+            yield AgentResponseUpdate(contents=usage, value=value, **{**self._ids, **self._last})
 
 
 def _message_id(before: int, executor_id: str, count: int, index: int) -> str:

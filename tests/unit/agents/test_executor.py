@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.unit.agents.agent_recorder import AgentRecorder
 
-from perdure import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor, handler
+from perdure import Executor, InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor, handler
+from perdure.agents.base import BaseAgent
+from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.update import as_update
 from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse
 from perdure.agents.tools import Tool
 from perdure.testing.scripted import Call, ScriptedAgent
@@ -233,6 +237,65 @@ async def test_each_thread_has_its_own_copy_of_the_session() -> None:
     assert session.version == 1
 
 
+def shared_by_two(recorder: AgentRecorder, storage: Any = None) -> tuple[Workflow, AgentSession]:
+    """A graph of two agents with one session; the second gets no messages."""
+    session = AgentSession(messages=[Message("user", "before")], state={"seen": []})
+
+    class Silence(Executor):
+        @handler
+        async def hush(self, response: AgentExecutorResponse, ctx: WorkflowContext[AgentExecutorRequest]) -> None:
+            await ctx.send_message(AgentExecutorRequest([]))
+
+    scripts = {"a": ["one", "three"], "b": ["two", "four"]}
+    agents = [recorder.agent(name, script, sees_session=True) for name, script in scripts.items()]
+    first, last = (AgentExecutor(agent, session=session) for agent in agents)
+    builder = WorkflowBuilder(start_executor=first, name="shared", checkpoint_storage=storage)
+    return builder.add_chain([first, Silence("silence"), last]).build(), session
+
+
+async def test_executors_with_one_session_share_its_messages() -> None:
+    recorder = AgentRecorder()
+    workflow, session = shared_by_two(recorder)
+    await workflow.run("hi")
+    await workflow.run("more")
+    assert recorder.received["b"][0] == ["before", "hi", "one"]
+    assert recorder.received["a"] == [["before", "hi"], ["before", "hi", "one", "two", "more"]]
+    assert [message.text for message in session.messages] == ["before", "hi", "one", "two", "more", "three", "four"]
+
+
+async def test_shared_session_continues_in_another_process() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow, _ = shared_by_two(AgentRecorder(), storage)
+    await workflow.run("hi", thread_id="t")
+    recorder = AgentRecorder()
+    other, session = shared_by_two(recorder, storage)
+    await other.run("more", thread_id="t")
+    assert recorder.received["a"] == [["before", "hi", "one", "two", "more"]]
+    assert session.version == 1  # only the default thread adds to the program's object
+
+
+async def test_waiting_agent_is_not_asked_again_when_its_shared_session_grows() -> None:
+    recorder, session, asked = AgentRecorder(), AgentSession(), list[str]()
+
+    class Careful(BaseAgent):
+        async def run(self, messages: Any = None, *, session: Any = None, **kwargs: Any) -> AgentResponse:
+            asked.append(messages[-1].contents[0].type)
+            call = Content.from_function_call("c", "pay", arguments={})
+            content = Content.from_function_approval_request("q", call) if len(asked) == 1 else "paid"
+            return AgentResponse(messages=[Message("assistant", [content], self.name)])
+
+    @executor(id="start")
+    async def start(text: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(text)
+
+    careful = AgentExecutor(Careful("careful"), session=session)
+    quick = AgentExecutor(recorder.agent("quick", ["one"], sees_session=True), session=session)
+    workflow = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [careful, quick]).build()
+    [request] = (await workflow.run("hi")).get_request_info_events()
+    await workflow.run(responses={request.request_id: request.data.approve()})
+    assert asked == ["text", "function_approval_response"]
+
+
 async def test_sub_workflows_of_one_thread_have_sessions_of_their_own() -> None:
     recorder = AgentRecorder()
     inner = WorkflowBuilder(name="inner", start_executor=recorder.agent("a", ["one", "two"], sees_session=True)).build()
@@ -276,3 +339,8 @@ async def test_tool_result_can_have_a_type_that_no_handler_names() -> None:
     assert isinstance(response, AgentResponse)
     again = (await workflow.run(thread_id="t")).get_outputs()[0]
     assert again.messages[1].contents[0].result == Price(3)
+
+
+def test_updates_of_other_frameworks_keep_their_additional_properties() -> None:
+    update = as_update(SimpleNamespace(contents=["hi"], additional_properties={"score": 1}), "a")
+    assert update.additional_properties == {"score": 1}

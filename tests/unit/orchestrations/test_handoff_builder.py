@@ -44,11 +44,11 @@ def test_default_name_lists_the_participants_and_can_be_set() -> None:
 
 
 def test_at_least_one_participant_is_required() -> None:
-    with pytest.raises(ValueError, match="at least a participant, got 0"):
-        HandoffBuilder(participants=[])
+    with pytest.raises(ValueError, match="participants cannot be empty"):
+        HandoffBuilder().participants([])
     with pytest.raises(ValueError, match="No participants provided"):
-        HandoffBuilder().build()
-    with pytest.raises(ValueError, match="No participants provided"):
+        HandoffBuilder(participants=[]).build()
+    with pytest.raises(ValueError, match=r"Call participants\(...\) before with_start_agent\(...\)"):
         HandoffBuilder().with_start_agent("a")
     with pytest.raises(ValueError, match="already been assigned: a, b"):
         team("a", "b").participants([agent("c")])
@@ -67,9 +67,9 @@ def test_agent_without_tools_support_is_rejected_with_the_reason() -> None:
 
 
 def test_participant_that_is_not_an_agent_is_rejected() -> None:
-    with pytest.raises(TypeError, match="'node' is an executor"):
+    with pytest.raises(TypeError, match=r"must be Agent instances\. Got 'node', an executor"):
         HandoffBuilder(participants=[Node("node")])
-    with pytest.raises(TypeError, match="got 7"):
+    with pytest.raises(TypeError, match="Got int: 7"):
         HandoffBuilder(participants=[7])
 
 
@@ -104,7 +104,7 @@ def test_handoff_tools_with_the_same_name_are_rejected() -> None:
     def own() -> str:
         return ""
 
-    with pytest.raises(ValueError, match="Agent 'a' has a tool 'handoff_to_b' already"):
+    with pytest.raises(ValueError, match="Agent 'a' already has a tool named 'handoff_to_b'"):
         HandoffBuilder(participants=[agent("a", tools=[own]), agent("b")]).build()
 
 
@@ -130,7 +130,7 @@ def test_invalid_autonomous_mode_is_rejected(mode: dict[str, Any], message: str)
 
 
 def test_a_termination_condition_must_be_a_function() -> None:
-    with pytest.raises(TypeError, match="a function of the messages, got True"):
+    with pytest.raises(TypeError, match="a function of the conversation, got True"):
         HandoffBuilder(participants=[agent("a")], termination_condition=True)  # type: ignore[arg-type]
 
 

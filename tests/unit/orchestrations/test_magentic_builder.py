@@ -70,7 +70,7 @@ async def test_custom_manager_leads_the_team_and_keeps_state_by_thread() -> None
     assert [result.get_outputs()[0].text for result in results] == [
         f"{task}: judged 3 times" for task in ("one", "two", "three")
     ]
-    assert foreman.judged == 0, "what it keeps belongs to a thread"
+    assert foreman.judged == 3, "it serves the first thread itself"
     history = (await remembered(storage, "one")).context.chat_history
     assert [message.text for message in history[:2]] == ["one", "Everybody works on one"], "its context is a copy"
 
@@ -95,7 +95,8 @@ async def test_work_of_a_custom_manager_is_not_repeated_after_a_crash() -> None:
     assert plans == ["one"]
 
 
-async def test_state_left_by_a_failed_manager_call_is_discarded() -> None:
+@pytest.mark.parametrize("thread_id", ["t", None])
+async def test_state_left_by_a_failed_manager_call_is_discarded(thread_id: str | None) -> None:
     failures = [ConnectionError("the model is away")]
 
     class Flaky(Foreman):
@@ -107,9 +108,19 @@ async def test_state_left_by_a_failed_manager_call_is_discarded() -> None:
 
     workflow = with_foreman(Flaky(), InMemoryCheckpointStorage())
     with pytest.raises(ConnectionError, match="away"):
-        await workflow.run("one", thread_id="t")
-    result = await workflow.run(thread_id="t")
+        await workflow.run("one", thread_id=thread_id)
+    result = await workflow.run(thread_id=thread_id)
     assert result.get_outputs()[0].text == "one: judged 3 times"
+
+
+async def test_first_thread_uses_the_manager_itself_and_others_copies() -> None:
+    foreman = Foreman()
+    workflow = with_foreman(foreman)
+    await workflow.run("one")
+    assert foreman.judged == 3
+    result = await workflow.run("two", thread_id="t")
+    assert result.get_outputs()[0].text == "two: judged 3 times"
+    assert foreman.judged == 3
 
 
 @pytest.mark.parametrize(
@@ -168,7 +179,7 @@ def an_agent() -> ScriptedAgent:
         ({"manager_agent": an_agent(), "final_answer_prompt": "{tsk}"}, ValueError, "KeyError: 'tsk'.*may name {task}"),
         ({"manager_agent": an_agent(), "progress_ledger_prompt": '{"a": 1}'}, ValueError, "written twice"),
         ({"manager_agent": an_agent(), "task_ledger_plan_prompt": 5}, TypeError, "task_ledger_plan_prompt is a text"),
-        ({"manager_agent": an_agent(), "participants": []}, ValueError, "at least a participant"),
+        ({"manager_agent": an_agent(), "participants": []}, ValueError, "participants cannot be empty"),
         ({"manager_agent": an_agent(), "participants": [*crew(), crew()[0]]}, DuplicateExecutorId, "researcher"),
         ({"manager_agent": an_agent(), "output_from": ["captain"]}, ValueError, "captain"),
         ({"manager_agent": an_agent(), "name": ""}, ValueError, "name"),

@@ -21,7 +21,7 @@ from tests.unit.orchestrations.magentic_team import (
 )
 
 from perdure import InMemoryCheckpointStorage
-from perdure.errors import WorkflowRunnerException
+from perdure.errors import AgentFailed
 from perdure.testing.scripted import ScriptedAgent
 
 
@@ -74,7 +74,7 @@ async def test_verdicts_given_as_texts_are_read_as_booleans() -> None:
 async def test_missing_judgement_raises_and_a_resumed_run_asks_again(tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
     bad = Manager(first("No.", "No!", "No!!", "Never."))
-    with pytest.raises(WorkflowRunnerException, match="'manager' was asked for a progress ledger 3 times") as caught:
+    with pytest.raises(AgentFailed, match="Agent 'manager': it was asked for a progress ledger 3 times") as caught:
         await team(storage, manager=bad, log=log).run(TASK, thread_id="t")
     assert "Resume the thread" in str(caught.value)
     assert len(log.read_text().splitlines()) == 5
@@ -89,7 +89,7 @@ async def test_unusable_manager_fails_each_run_after_three_questions(tmp_path: P
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
     for asked in (5, 8, 11):
         workflow = team(storage, [["No."]], log=log)
-        with pytest.raises(WorkflowRunnerException, match="3 times"):
+        with pytest.raises(AgentFailed, match="3 times"):
             await workflow.run(TASK if asked == 5 else None, thread_id="t")
         assert len(log.read_text().splitlines()) == asked
 
@@ -117,7 +117,7 @@ async def test_plan_that_stays_empty_is_an_error_and_starts_no_work(tmp_path: Pa
     def blank(messages: list[Any]) -> str:
         return "Facts 1" if "take stock" in messages[-1].text else " "
 
-    with pytest.raises(WorkflowRunnerException, match="asked for a plan 3 times, and gave no"):
+    with pytest.raises(AgentFailed, match="asked for a plan 3 times, and gave no"):
         await team(storage, manager=blank, log=log).run(TASK, thread_id="t")
     assert "researcher" not in log.read_text()
 

@@ -164,7 +164,7 @@ async def test_durability_decides_when_a_run_saves() -> None:
 def test_invalid_options_are_rejected() -> None:
     with pytest.raises(DuplicateExecutorId, match="'a'"):
         SequentialBuilder(participants=[ScriptedAgent("a", []), ScriptedAgent("a", [])])
-    with pytest.raises(ValueError, match="at least a participant"):
+    with pytest.raises(ValueError, match="participants cannot be empty"):
         SequentialBuilder(participants=[])
     with pytest.raises(ValueError, match="Unknown output participant 'b' is not in the participants list"):
         SequentialBuilder(participants=[ScriptedAgent("a", [])], output_from=["b"]).build()

@@ -15,6 +15,7 @@ from perdure.agents.conversation.json_struct import (
     copy_fields,
     decode_value,
     encode_value,
+    framework_class,
     is_json,
     is_own,
     twin_class,
@@ -194,8 +195,22 @@ def as_session(value: Any) -> AgentSession | None:
     )
 
 
-def put_back(session: AgentSession, theirs: Any) -> None:
-    """Keep what a turn added to `as_session(theirs)` in their session."""
-    theirs.state.update({name: item for name, item in session.state.items() if name != FRAMEWORK_STATE})
-    theirs.state[OWN_STATE] = session.messages
-    theirs.service_session_id = session.service_session_id
+def put_back(session: AgentSession, into: Any) -> None:
+    """Keep what turns added to a copy of the session in the session itself, which may be one of Agent Framework."""
+    into.service_session_id = session.service_session_id
+    if is_own(into, AgentSession):
+        into.messages = session.messages
+        into.state.update(session.state)
+    else:
+        into.state.update({name: item for name, item in session.state.items() if name != FRAMEWORK_STATE})
+        into.state[OWN_STATE] = session.messages
+
+
+def put_all_back(session: AgentSession, into: Any) -> None:
+    """`put_back`, or the state of an agent of Agent Framework, as its programs read it."""
+    kept = session.state.get(FRAMEWORK_STATE)
+    if kept is None:
+        put_back(session.copy(), into)
+    else:
+        into.state.update(framework_class(AgentSession.twin).from_dict(kept).state)
+        into.service_session_id = session.service_session_id

@@ -328,8 +328,7 @@ class Run:
     def _announce(self, loop: Loop, entered: Position) -> None:
         thread, committer = loop.scope.thread, loop.committer
         self.has_begun = True
-        if self._opening.becomes_default:
-            self._live.default_thread_id = thread.thread_id
+        self._live.mark_default(thread, becomes=self._opening.becomes_default)
         thread.status = running_state(entered)
         started = WorkflowEvent("started")
         self._emit(started)

@@ -90,6 +90,8 @@ class LiveThread(msgspec.Struct, eq=False):
     """Runs that wait for their turn, first come first served."""
     inbox: dict[str, Any] = {}
     """Messages to the thread that are not committed yet, by item id, in the order of arrival."""
+    is_default: bool = False
+    """Whether it is that of runs without a thread_id."""
     is_dirty: bool = False
     """Whether executors may differ from the position: undoing a superstep was not completed."""
 
@@ -243,6 +245,12 @@ class LiveThreads:
         if self.default_thread_id is None:
             self.default_thread_id = new_thread_id()
         return self.default_thread_id
+
+    def mark_default(self, thread: LiveThread, *, becomes: bool) -> None:
+        """Note in the thread whether it is the default thread, which it may become."""
+        if becomes:
+            self.default_thread_id = thread.thread_id
+        thread.is_default = self.default_thread_id == thread.thread_id
 
     def get(self, thread_id: str) -> LiveThread:
         thread = self._threads.get(thread_id)
