@@ -38,9 +38,9 @@ from perdure.codecs.walk import (
     encode_list,
     encode_pairs,
     expect,
-    is_utf8,
-    short_repr,
 )
+from perdure.errors.wording import short_repr
+from perdure.names import is_utf8
 
 ZONE_KEY = re.compile(r"[A-Za-z0-9_+\-]+(/[A-Za-z0-9_+\-]+)*")
 
@@ -324,14 +324,13 @@ def _encode_factory(value: defaultdict[Any, Any], walk: Encoders, depth: int) ->
     factory = value.default_factory
     if factory is None:
         return None
-    refusal = Refusal("its default_factory is not a type that may be stored", "Use a built-in or a declared type.")
-    if isinstance(factory, type):
-        try:
-            return walk[type(factory)](factory, walk, depth + 1)
-        except Refusal as inner:
-            refusal = inner
-    refusal.inside(value, ".default_factory")
-    raise refusal
+    try:
+        if not isinstance(factory, type):
+            raise Refusal("its default_factory is not a type that may be stored", "Use a built-in or a declared type.")
+        return walk[type(factory)](factory, walk, depth + 1)
+    except Refusal as refusal:
+        refusal.inside(value, ".default_factory")
+        raise
 
 
 def _decode_factory(tree: Tree, walk: Decoders, depth: int) -> Any:

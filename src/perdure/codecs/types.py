@@ -141,13 +141,12 @@ def stored_name(cls: type) -> str:
     return registration.name if registration is not None else BUILTIN_NAMES.get(cls) or stable_name(cls)
 
 
-class Declarations:
+class Declarations(msgspec.Struct):
     """Declared types by name."""
 
-    def __init__(self, types: MutableMapping[str, type]) -> None:
-        self.types = types
-        self.names: set[str] = set()
-        self.packages: set[str] = set()
+    types: MutableMapping[str, type]
+    names: set[str] = set()
+    packages: set[str] = set()
 
     def add(self, declared: DeclaredTypes) -> None:
         for cls in declared.types:

@@ -14,6 +14,8 @@ import msgspec
 
 from perdure.codec import Tree
 from perdure.errors import UnreadableValue
+from perdure.errors.wording import short_repr
+from perdure.names import is_utf8
 
 
 def to_bytes(tree: Tree) -> bytes:
@@ -69,14 +71,6 @@ class NotDeclared(Refusal):
             f"the type {name!r} was not declared, or is not a data type",
             "Declare it with allowed_types=[...], or use register_type. If it was renamed: migrations=[...].",
         )
-
-
-def short_repr(key: object) -> str:
-    try:
-        text = repr(key)
-    except Exception:  # noqa: BLE001 - any error of a user's __repr__; another error is being reported
-        text = f"<{type(key).__qualname__}>"
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 EncodeFn: TypeAlias = Callable[[Any, "Encoders", int], Tree]
@@ -223,14 +217,6 @@ def encode_fields(
         refusal.inside(owner, f".{name}")
         raise
     return out
-
-
-def is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def decode_any(tree: Tree, walk: Decoders, depth: int) -> Any:

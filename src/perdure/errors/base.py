@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from perdure.errors.wording import did_you_mean, type_name, type_names
+from perdure.errors.wording import did_you_mean, short_repr as _short, type_name, type_names
 
 
 class PerdureError(Exception):
@@ -353,8 +353,3 @@ class InputMismatch(WorkflowRunnerException, ValueError):
             f"this call has {_short(given)}. Nothing was run. Resume it with resume({execution_id!r}), or choose "
             "another id."
         )
-
-
-def _short(value: object, max_length: int = 100) -> str:
-    text = repr(value)
-    return text if len(text) <= max_length else f"{text[: max_length - 3]}..."

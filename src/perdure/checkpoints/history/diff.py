@@ -6,7 +6,8 @@ checkpoint: `state['notes'][3].author` is `checkpoint.state['notes'][3].author`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import takewhile
@@ -23,6 +24,7 @@ from perdure.codecs.json_codec import BUILTIN_ENCODERS, JsonCodec
 from perdure.codecs.types import TypeRegistry
 from perdure.codecs.walk import EncodeFn, Encoders, Refusal, encode_fields
 from perdure.errors import UnreadableValue, UnsavableValue
+from perdure.errors.wording import short_repr
 from perdure.events import WorkflowEvent
 from perdure.names import stable_name
 from perdure.records import Counters, Record, SuspendedDelivery
@@ -305,7 +307,7 @@ def _encoders() -> Encoders:
         try:
             return codec.encoder_of(cls)
         except Refusal:
-            return lambda value, walk, depth: {"$type": stable_name(cls), "$value": _repr(value)}
+            return lambda value, walk, depth: {"$type": stable_name(cls), "$value": short_repr(value, sys.maxsize)}
 
     own: dict[type, EncodeFn] = {
         Opaque: lambda value, walk, depth: opaque_tree(value),
@@ -343,15 +345,7 @@ class _Short(Repr):
 
 
 def _to_short_text(value: object) -> str:
-    text = _repr(value, _Short().repr)
-    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[: _MAX_SHOWN_CHARS - 3]}..."
-
-
-def _repr(value: object, show: Callable[[object], str] = repr) -> str:
-    try:
-        return show(value)
-    except Exception:  # noqa: BLE001  # a user's __repr__ may raise anything
-        return f"<{type(value).__qualname__}>"
+    return short_repr(value, _MAX_SHOWN_CHARS, _Short().repr)
 
 
 def _both(old: Any, new: Any) -> tuple[str, str]:
