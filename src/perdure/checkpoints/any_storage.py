@@ -6,14 +6,15 @@ owners, no journal and no event log.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, copy_checkpoint
 from perdure.checkpoints.delta.recent import IncrementalEncoder
 from perdure.checkpoints.feed import Feed
-from perdure.checkpoints.follow import open_event_log
+from perdure.checkpoints.follow import EventLog
 from perdure.checkpoints.history.time_travel import load_metadata_of_head
 from perdure.checkpoints.migration.migrations import MESSAGE, Migrator, RenamedType, encode_item
 from perdure.checkpoints.storage import StoreCheckpointStorage, read_stored
@@ -201,15 +202,9 @@ async def load_checkpoint(
 
 async def load_thread_metadata(storage: Any, head_id: str | None) -> dict[str, Any] | None:
     """The thread's metadata, such as its name, from its head. None for an unreadable head: a rewind repairs it."""
-    load: Callable[[str], Awaitable[WorkflowCheckpoint]]
-    if isinstance(storage, StoreCheckpointStorage):
-        load = storage.load  # also reads values of types that the workflow no longer has
-    else:
-
-        def load(checkpoint_id: str) -> Awaitable[WorkflowCheckpoint]:
-            return load_checkpoint(storage, checkpoint_id, DeclaredTypes())
-
-    return await load_metadata_of_head(load, head_id)
+    if isinstance(storage, StoreCheckpointStorage):  # also reads values of types that the workflow no longer has
+        return await load_metadata_of_head(storage.load, head_id)
+    return await load_metadata_of_head(partial(load_checkpoint, storage, declared=DeclaredTypes()), head_id)
 
 
 async def read_lineage(storage: Any, thread_id: str, workflow_name: str) -> list[WorkflowCheckpoint]:
@@ -234,7 +229,7 @@ async def read_events(
 
     Undeclared types come back as Opaque. Raises NoEventLog or CursorExpired.
     """
-    log = open_event_log(require_event_log(storage), thread_id, after, declared)
+    log = EventLog(require_event_log(storage), thread_id, after, declared)
     while events := await log.next():
         for event in events:
             yield event

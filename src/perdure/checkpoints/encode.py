@@ -131,16 +131,12 @@ def is_due(message: Any, source_id: str) -> bool:
 
 
 def encode_message(message: WorkflowMessage, payload_index: int, codec: Codec) -> list[Tree]:
-    tree: list[Tree] = [message.delivery_id, message.target_id, payload_index]
-    request = message.original_request_info_event
-    if request is None and message.source_ids is None and message.in_place_of is None:
-        return tree
-    tree.append(None if message.source_ids is None else list(message.source_ids))
-    if request is not None or message.in_place_of is not None:
-        tree.append(None if request is None else encode_request(request, codec))
-    if message.in_place_of is not None:
-        tree.append(message.in_place_of)
-    return tree
+    """Cut off after its last part."""
+    request, senders = message.original_request_info_event, message.source_ids
+    rest = [senders and list(senders), request and encode_request(request, codec), message.in_place_of]
+    while rest and rest[-1] is None:
+        rest.pop()
+    return [message.delivery_id, message.target_id, payload_index, *rest]
 
 
 def encode_request(event: WorkflowEvent, codec: Codec) -> dict[str, Tree]:
@@ -162,27 +158,19 @@ def encode_request(event: WorkflowEvent, codec: Codec) -> dict[str, Tree]:
     return tree
 
 
-def encode_memory(executor_id: str, memory: ExecutorMemory, codec: Codec) -> dict[str, Tree]:
-    tree = {}
-    if isinstance(memory.saved, Encoded):
-        tree["saved"] = memory.saved.tree
-    elif memory.saved is not None:
-        tree["saved"] = codec.encode(memory.saved, f"executors[{executor_id!r}].saved")
-    if memory.private is not None:
-        tree["private"] = codec.encode(memory.private, f"executors[{executor_id!r}].private")
-    return tree
+def _encode_once(value: object, path: str, codec: Codec) -> Tree:
+    return value.tree if isinstance(value, Encoded) else codec.encode(value, path)
 
 
-def encode_answered(answered: Mapping[str, Answer]) -> dict[str, Tree]:
-    return {
-        key: [
-            answer.answered_at.isoformat(),
-            answer.answered_by,
-            answer.expired_for,
-            *([True] if answer.is_withdrawn else ()),
-        ]
-        for key, answer in answered.items()
-    }
+def _encode_memory(executor_id: str, memory: ExecutorMemory, codec: Codec) -> dict[str, Tree]:
+    path = f"executors[{executor_id!r}]"
+    parts = {"saved": memory.saved, "private": memory.private}
+    return {key: _encode_once(part, f"{path}.{key}", codec) for key, part in parts.items() if part is not None}
+
+
+def _encode_answer(answer: Answer) -> list[Tree]:
+    tree = [answer.answered_at.isoformat(), answer.answered_by, answer.expired_for]
+    return [*tree, True] if answer.is_withdrawn else tree
 
 
 def encode_level(level: WorkflowCheckpoint | ChildCheckpoint, tree: dict[str, Tree], codec: Codec) -> None:
@@ -197,9 +185,9 @@ def encode_level(level: WorkflowCheckpoint | ChildCheckpoint, tree: dict[str, Tr
         requests = level.pending_request_info_events.values()
         tree["requests"] = [encode_request(event, codec) for event in requests]
     if level.executors:
-        tree["executors"] = {key: encode_memory(key, memory, codec) for key, memory in level.executors.items()}
+        tree["executors"] = {key: _encode_memory(key, memory, codec) for key, memory in level.executors.items()}
     if level.answered:
-        tree["answered"] = encode_answered(level.answered)
+        tree["answered"] = {key: _encode_answer(answer) for key, answer in level.answered.items()}
     if level.suspended:
         tree["suspended"] = [_encode_suspended(delivery, codec) for delivery in level.suspended.values()]
     if level.children:
@@ -238,7 +226,7 @@ def encode_record(record: Record, codec: Codec) -> dict[str, Tree]:
     for part in ("value", "effects"):
         value = getattr(record, part)
         if value is not None:
-            tree[part] = value.tree if isinstance(value, Encoded) else codec.encode(value, f"{part} of {record.name!r}")
+            tree[part] = _encode_once(value, f"{part} of {record.name!r}", codec)
     return tree
 
 

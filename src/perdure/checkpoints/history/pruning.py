@@ -232,23 +232,18 @@ async def _delete_thread(
 async def _reason_to_stay(store: Store, thread: ThreadInfo, rule: _Rule) -> str | None:
     if thread.run_id is not None:
         return f"run {thread.run_id!r} owns it"
-    named = rule.states or frozenset()
     header = await store.thread_header(thread.thread_id)
     if header is None:
         return "it is gone already"
-    if header.pins:
-        return f"it has pinned checkpoints: {len(header.pins)}"
-    if header.inbox:
-        return f"messages wait in its inbox: {len(header.inbox)}"
-    if thread.status in named:
-        return None
-    if header.requests:
-        return f"requests are pending: {len(header.requests)}"
-    if thread.status not in _AT_REST:
-        return f"it is not at rest ({thread.status or 'without a status'})"
-    if header.due_at is not None:
-        return f"it resumes by itself at {header.due_at.isoformat()}"
-    return None
+    is_named = rule.states is not None and thread.status in rule.states
+    reasons = {
+        f"it has pinned checkpoints: {len(header.pins)}": header.pins,
+        f"messages wait in its inbox: {len(header.inbox)}": header.inbox,
+        f"requests are pending: {len(header.requests)}": header.requests and not is_named,
+        f"it is not at rest ({thread.status or 'without a status'})": thread.status not in _AT_REST and not is_named,
+        f"it resumes by itself at {header.due_at and header.due_at.isoformat()}": header.due_at and not is_named,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def _check_options(
