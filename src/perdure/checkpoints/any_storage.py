@@ -15,6 +15,7 @@ from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, cop
 from perdure.checkpoints.delta.recent import IncrementalEncoder
 from perdure.checkpoints.feed import Feed
 from perdure.checkpoints.follow import EventLog
+from perdure.checkpoints.history.retention import line_to
 from perdure.checkpoints.history.time_travel import load_metadata_of_head
 from perdure.checkpoints.migration.migrations import MESSAGE, Migrator, RenamedType, encode_item
 from perdure.checkpoints.storage import StoreCheckpointStorage, read_stored
@@ -213,13 +214,8 @@ async def read_lineage(storage: Any, thread_id: str, workflow_name: str) -> list
         listed = await storage.list_checkpoints(workflow_name=workflow_name, thread_id=thread_id)
     else:
         listed = await list_thread(storage, thread_id, workflow_name)
-    by_id = {checkpoint.checkpoint_id: checkpoint for checkpoint in listed}
-    lineage: list[WorkflowCheckpoint] = []
-    current = max(by_id.values(), key=lambda checkpoint: checkpoint.number, default=None)
-    while current is not None:
-        lineage.append(current)
-        current = by_id.get(current.previous_checkpoint_id or "")
-    return lineage[::-1]
+    head = max(listed, key=lambda checkpoint: checkpoint.number, default=None)
+    return [] if head is None else line_to(listed, head)[::-1]
 
 
 async def read_events(

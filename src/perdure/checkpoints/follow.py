@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
 from perdure.checkpoints.access import storage_errors
@@ -355,9 +355,7 @@ class EventLog:
 def decode_logged(
     storage: StoreCheckpointStorage, trees: Tree, logged: LoggedEvents, thread_id: str, declared: DeclaredTypes | None
 ) -> list[WorkflowEvent]:
-    try:
-        if declared is not None:
+    if declared is not None:
+        with suppress(UnreadableValue):  # it may have a type that the workflow no longer has: migrations skip events
             return [*decode_events(trees, logged, thread_id, storage.codec_for(declared))]
-    except UnreadableValue:
-        pass  # such as a type that the workflow no longer has: migrations do not change events
     return [*decode_events(trees, logged, thread_id, storage._tool_codec)]

@@ -40,12 +40,8 @@ BUILTIN_CODERS: dict[type, tuple[str, Coder]] = {
     **BUILTIN_TYPES,
     **{cls: (name, subclass_coder(cls)) for name, cls in COLLECTIONS.items()},
 }
-BUILTIN_ENCODERS: dict[type, EncodeFn] = {
-    type(None): same,
-    bool: same,
-    **{cls: coder.encode for cls, (_, coder) in BUILTIN_CODERS.items()},
-}
-BUILTIN_DECODERS: dict[str, DecodeFn] = {name: coder.decode for name, coder in BUILTIN_CODERS.values()}
+BUILTIN_ENCODERS = {type(None): same, bool: same, **{cls: coder.encode for cls, (_, coder) in BUILTIN_CODERS.items()}}
+BUILTIN_DECODERS = {name: coder.decode for name, coder in BUILTIN_CODERS.values()}
 
 
 class JsonCodec:

@@ -19,11 +19,11 @@ import msgspec
 from perdure.checkpoints.delta.chunk_types import same_ends
 from perdure.checkpoints.encode import tool_codec
 from perdure.codec import Encoded, Tree
-from perdure.codecs.builtin_types import Opaque, opaque_tree
-from perdure.codecs.json_codec import BUILTIN_ENCODERS, JsonCodec
+from perdure.codecs.builtin_types import Opaque
+from perdure.codecs.json_codec import JsonCodec
 from perdure.codecs.types import TypeRegistry
 from perdure.codecs.walk import EncodeFn, Encoders, Refusal, encode_fields
-from perdure.errors import UnreadableValue, UnsavableValue
+from perdure.errors import UnreadableValue
 from perdure.errors.wording import short_repr
 from perdure.events import WorkflowEvent
 from perdure.names import stable_name
@@ -285,39 +285,33 @@ def compare_checkpoints(before: WorkflowCheckpoint, after: WorkflowCheckpoint) -
     if not (before.graph_signature and after.graph_signature):  # then only the hash can differ
         names.append("graph_signature_hash")
     changes: list[Change] = []
-    walk = _encoders()
+    codec = _ComparingCodec()
     for name in names:
-        old, new = (_tree(getattr(checkpoint, name), name, walk) for checkpoint in (before, after))
+        old, new = (codec.encode(getattr(checkpoint, name), name) for checkpoint in (before, after))
         changes += compare(old, new, name, name)
     return CheckpointDiff(before.checkpoint_id, after.checkpoint_id, tuple(changes))
 
 
-def _tree(value: object, path: str, walk: Encoders) -> Tree:
-    try:
-        return walk[type(value)](value, walk, 0)
-    except Refusal as refusal:
-        raise UnsavableValue(refusal.path(path), refusal.reason, refusal.remedy) from refusal.__cause__
+class _ComparingCodec(JsonCodec):
+    """The lenient codec. A value that only another serializer can store is compared by its repr."""
 
+    def __init__(self) -> None:
+        super().__init__(lenient=True)
+        self._encoders |= {
+            Encoded: lambda value, walk, depth: value.tree,
+            Counters: _fields(Counters, "epoch"),
+            Record: _fields(Record, "run_id"),
+            SuspendedDelivery: _fields(SuspendedDelivery, "run_id"),
+            WorkflowEvent: _fields(
+                WorkflowEvent, "request_type", "replayed", "seq", "timestamp", "thread_id", "run_id"
+            ),
+        }
 
-def _encoders() -> Encoders:
-    """The encoders of the lenient codec. A value that only another serializer can store is compared by its repr."""
-    codec = JsonCodec(lenient=True)
-
-    def encoder_of(cls: type) -> EncodeFn:
+    def encoder_of(self, cls: type) -> EncodeFn:
         try:
-            return codec.encoder_of(cls)
+            return super().encoder_of(cls)
         except Refusal:
             return lambda value, walk, depth: {"$type": stable_name(cls), "$value": short_repr(value, sys.maxsize)}
-
-    own: dict[type, EncodeFn] = {
-        Opaque: lambda value, walk, depth: opaque_tree(value),
-        Encoded: lambda value, walk, depth: value.tree,
-        Counters: _fields(Counters, "epoch"),
-        Record: _fields(Record, "run_id"),
-        SuspendedDelivery: _fields(SuspendedDelivery, "run_id"),
-        WorkflowEvent: _fields(WorkflowEvent, "request_type", "replayed", "seq", "timestamp", "thread_id", "run_id"),
-    }
-    return Encoders({**BUILTIN_ENCODERS, **own}, encoder_of)
 
 
 def _fields(cls: type[msgspec.Struct], *ignored: str) -> EncodeFn:

@@ -167,27 +167,22 @@ async def prune(
     threads = [thread for thread in threads if rule.states is None or thread.status in rule.states]
     before = 0 if dry_run else await _size_of(storage)
     delete = _delete_thread if whole_threads else _delete_checkpoints
-    outcome: PrunedThread | SkippedThread | None
-    pruned: list[PrunedThread] = []
-    skipped: list[SkippedThread] = []
+    outcomes: list[PrunedThread | SkippedThread | None] = []
     for done, thread in enumerate(threads, 1):
         started = monotonic()
         try:
-            outcome = await delete(storage, thread, rule, dry_run=dry_run)
+            outcomes.append(await delete(storage, thread, rule, dry_run=dry_run))
         except ThreadBusy as busy:
-            outcome = SkippedThread(thread.thread_id, f"run {busy.run_id!r} owns it")
+            outcomes.append(SkippedThread(thread.thread_id, f"run {busy.run_id!r} owns it"))
         except (DamagedCheckpoint, DamagedStore) as damage:
-            outcome = SkippedThread(thread.thread_id, f"it is damaged: {damage.reason}")
-        if isinstance(outcome, PrunedThread):
-            pruned.append(outcome)
-        elif outcome is not None:
-            skipped.append(outcome)
+            outcomes.append(SkippedThread(thread.thread_id, f"it is damaged: {damage.reason}"))
         if progress is not None:
             progress(done, len(threads))
         if not dry_run and done < len(threads):  # a long list must not keep other users of the store waiting
             await asyncio.sleep(min(monotonic() - started, MAX_PAUSE_SECONDS))
     freed = None if dry_run else max(0, before - await _size_of(storage))
-    return PruneReport(tuple(pruned), tuple(skipped), freed, dry_run)
+    pruned = tuple(outcome for outcome in outcomes if isinstance(outcome, PrunedThread))
+    return PruneReport(pruned, tuple(each for each in outcomes if isinstance(each, SkippedThread)), freed, dry_run)
 
 
 async def _size_of(storage: StoreCheckpointStorage) -> int:

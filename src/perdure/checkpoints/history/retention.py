@@ -10,9 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from perdure.records import CheckpointInfo
+
+T = TypeVar("T", bound=Any)
+"""A checkpoint, or its info."""
 
 
 class Outdated(NamedTuple):
@@ -107,8 +110,7 @@ def _kept_count(retention: Retention) -> int:
 
 def find_beyond_last(infos: Sequence[CheckpointInfo], head: CheckpointInfo, count: int) -> set[int]:
     """Numbers of the checkpoints that are not among the last `count` of the line to the head."""
-    kept = {info.number for info in line_to(infos, head, count)}
-    return {info.number for info in infos if info.number not in kept}
+    return {info.number for info in infos} - {info.number for info in line_to(infos, head, count)}
 
 
 def find_older(infos: Iterable[CheckpointInfo], now: datetime | None, age: timedelta) -> set[int]:
@@ -126,11 +128,11 @@ def select_outdated(infos: Sequence[CheckpointInfo], head: CheckpointInfo, numbe
     return Outdated(tuple(info for info in infos if info.number in deleted), events_before)
 
 
-def line_to(infos: Iterable[CheckpointInfo], head: CheckpointInfo, count: int | None = None) -> list[CheckpointInfo]:
+def line_to(infos: Iterable[T], head: T, count: int | None = None) -> list[T]:
     """The checkpoints that lead to the head, newest first, the head included; at most `count` of them."""
     by_id = {info.checkpoint_id: info for info in infos if info.number != head.number}
-    line: list[CheckpointInfo] = []
-    current: CheckpointInfo | None = head
+    line: list[T] = []
+    current: T | None = head
     while current is not None and (count is None or len(line) < count):
         line.append(current)
         current = by_id.pop(current.previous_checkpoint_id or "", None)  # each once: a saved id may make a loop
