@@ -200,19 +200,16 @@ def _encode_delivery(message: WorkflowMessage, codec: Codec) -> list[Tree]:
 
 
 def _encode_suspended(suspended: SuspendedDelivery, codec: Codec) -> Tree:
-    tree: dict[str, Tree] = {"delivery": _encode_delivery(suspended.message, codec)}
-    if suspended.due_at is not None:
-        tree["due_at"] = suspended.due_at.isoformat()
-    if suspended.is_ready:
-        tree["is_ready"] = True
-    for part in ("waits", "emitted"):
-        if getattr(suspended, part):
-            tree[part] = list(getattr(suspended, part))
-    if suspended.run_id is not None:
-        tree["run_id"] = suspended.run_id
-    if suspended.records:
-        tree["records"] = [encode_record(record, codec) for record in suspended.records]
-    return tree
+    tree = {
+        "delivery": _encode_delivery(suspended.message, codec),
+        "due_at": suspended.due_at and suspended.due_at.isoformat(),
+        "is_ready": suspended.is_ready,
+        "waits": list(suspended.waits),
+        "emitted": list(suspended.emitted),
+        "run_id": suspended.run_id,
+        "records": [encode_record(record, codec) for record in suspended.records],
+    }
+    return {part: value for part, value in tree.items() if value}
 
 
 def encode_record(record: Record, codec: Codec) -> dict[str, Tree]:
@@ -236,12 +233,9 @@ def _encode_child(child: ChildCheckpoint, codec: Codec) -> Tree:
         "delivery": _encode_delivery(child.message, codec),
         "since_input": child.since_input,
     }
-    if child.asked:
-        tree["asked"] = list(child.asked)
-    if child.attempts:
-        tree["attempts"] = child.attempts
-    if child.due_at is not None:
-        tree["due_at"] = child.due_at.isoformat()
+    due_at = child.due_at and child.due_at.isoformat()
+    rest = {"asked": list(child.asked), "attempts": child.attempts, "due_at": due_at}
+    tree |= {part: value for part, value in rest.items() if value}
     try:
         encode_level(child, tree, codec)
     except UnsavableValue as error:  # the path must name the sub-workflow too
