@@ -154,14 +154,9 @@ class StoreCheckpointStorage:
     ) -> list[CheckpointInfo]:
         """Oldest first, without reading a payload. `limit` selects the newest; `before` pages backwards."""
         check_limit(limit)
+        options: dict[str, Any] = {"workflow_name": workflow_name, "thread_id": thread_id, "limit": limit}
         async with self.access("list checkpoints"):
-            infos = await self.store.infos(
-                workflow_name=workflow_name,
-                thread_id=thread_id,
-                limit=limit,
-                before=None if before is None else checkpoint_id_of(before),
-            )
-        return list(infos)
+            return list(await self.store.infos(**options, before=None if before is None else checkpoint_id_of(before)))
 
     async def list_checkpoint_ids(
         self, *, workflow_name: str | None = None, thread_id: str | None = None

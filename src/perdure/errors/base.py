@@ -17,14 +17,8 @@ class PerdureError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries and are copied. Calling the class would need its arguments, which are not
-        # kept, so `_rebuild` starts from the sentence and the attributes.
-        return _rebuild, (type(self), self.args, self.__dict__)
-
-
-def _rebuild(kind: type[PerdureError], args: tuple[object, ...], attributes: dict[str, object]) -> PerdureError:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(attributes)
-    return error
+        # kept, so a copy starts from the sentence and the attributes.
+        return type(self).__new__, (type(self),), {"args": self.args, **self.__dict__}
 
 
 class WorkflowException(PerdureError):
