@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
+import msgspec
+
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.delta.assembly import new_assembly
 from perdure.checkpoints.feed import (
@@ -311,24 +313,21 @@ def _resolve(waiter: asyncio.Future[bool], has_news: bool) -> None:
         waiter.set_result(has_news)
 
 
-class EventLog:
+class EventLog(msgspec.Struct):
     """Reads a thread's log after a cursor, commit by commit, without a gap or a repeat; from its beginning for None."""
 
-    def __init__(
-        self, storage: StoreCheckpointStorage, thread_id: str, after: int | None, declared: DeclaredTypes | None
-    ) -> None:
-        self._storage = storage
-        self._thread_id = thread_id
-        self._after = after
-        self._declared = declared
-        self._unread: deque[LoggedEvents] | None = None
-        self._last_seq = after or 0
-        self._failed_seq: int | None = None
+    _storage: StoreCheckpointStorage
+    _thread_id: str
+    _after: int | None
+    _declared: DeclaredTypes | None
+    _unread: deque[LoggedEvents] | None = None
+    _last_seq: int = 0
+    _failed_seq: int | None = None
 
     async def next(self) -> list[WorkflowEvent]:
         """The events of the next commit that has any; none at the end of the log. Raises CursorExpired."""
         if self._unread is None:
-            self._unread = await self._read(self._after)
+            self._unread, self._last_seq = await self._read(self._after), self._after or 0
         while self._unread:
             logged = self._unread.popleft()
             try:

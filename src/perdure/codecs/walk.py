@@ -146,9 +146,7 @@ def _all_plain(value: list[Any]) -> bool:
         return all(map(str.isascii, value))
     if kinds == {int}:
         return bool(min(value) >= INT_MIN and max(value) <= INT_MAX)
-    if kinds == {float}:
-        return all(map(isfinite, value))
-    return False
+    return kinds == {float} and all(map(isfinite, value))
 
 
 def encode_dict(value: dict[Any, Any], walk: Encoders, depth: int) -> dict[str, Tree]:

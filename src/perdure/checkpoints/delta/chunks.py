@@ -293,9 +293,7 @@ class Chunker:
         if type(raw) is bytes and len(raw) <= SMALL and not looks_like_chunks(raw):
             return raw, ()
         inline, kids = self._value(item, None)
-        if len(inline) <= SMALL:
-            return inline, kids
-        return self._reference(self._chunk(inline, kids))
+        return (inline, kids) if len(inline) <= SMALL else self._reference(self._chunk(inline, kids))
 
     def _dict(self, value: dict[str, Tree], memo: Memo | None) -> Piece:
         if memo is None or not memo.is_large:

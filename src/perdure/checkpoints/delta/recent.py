@@ -8,7 +8,6 @@ next one.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -40,13 +39,12 @@ class _EncodedList:
     """How many of the items are known to be immutable."""
 
 
-class IncrementalEncoder:
+class IncrementalEncoder(msgspec.Struct):
     """Encodes a dict in every commit. Items of its lists that are the same objects as before, and that `is_immutable`
     accepts, keep their trees; everything else is encoded each time, since user code may have changed it."""
 
-    def __init__(self, is_immutable: Callable[[Any], bool]) -> None:
-        self._is_immutable = is_immutable
-        self._encoded: dict[str, _EncodedList] = {}
+    _is_immutable: Callable[[Any], bool]
+    _encoded: dict[str, _EncodedList] = {}
 
     def encode(self, values: Mapping[str, Any], path: str, codec: Codec) -> Tree:
         """Raises UnsavableValue."""
@@ -178,14 +176,14 @@ def pending_request(thread_id: str, event: WorkflowEvent, asked_at: datetime) ->
     return PendingRequest(thread_id, request_id, executor_id, asked_at, terms.deadline, terms.assignee)
 
 
-class RecentThreads:
+class RecentThreads(msgspec.Struct):
     """A cache by thread. The run that opens a thread takes its entry out, and puts it back at its end."""
 
-    def __init__(self) -> None:
-        self._threads: OrderedDict[str, tuple[Lease, int, Recent]] = OrderedDict()
-        self._bytes = 0
-        self.changes = 0
-        """How often this storage pinned, unpinned or removed a checkpoint: earlier lists are out of date then."""
+    _threads: dict[str, tuple[Lease, int, Recent]] = {}
+    """The oldest first."""
+    _bytes: int = 0
+    changes: int = 0
+    """How often this storage pinned, unpinned or removed a checkpoint: earlier lists are out of date then."""
 
     def take(self, opened: OpenedThread, declared: DeclaredTypes) -> Recent | None:
         if opened.lease.thread_id not in self._threads:

@@ -118,9 +118,7 @@ class _Inside:
 
 
 def _kind(tree: Tree) -> str:
-    if type(tree) is dict:
-        return str(tree.get("$type", "dict"))
-    return type(tree).__name__
+    return str(tree.get("$type", "dict")) if type(tree) is dict else type(tree).__name__
 
 
 def _inside(tree: Tree) -> _Inside | None:

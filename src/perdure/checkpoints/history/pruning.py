@@ -202,9 +202,7 @@ async def _delete_checkpoints(
             events_before = outdated.events_before if checkpoint_ids else 0
             count = await storage.store.prune(thread.thread_id, checkpoint_ids, events_before=events_before)
             storage._recent.changes += count > 0
-    if not count:
-        return None
-    return PrunedThread(thread.thread_id, thread.workflow_name, count, outdated.events_before)
+    return PrunedThread(thread.thread_id, thread.workflow_name, count, outdated.events_before) if count else None
 
 
 async def _delete_thread(
