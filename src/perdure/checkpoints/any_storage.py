@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, copy_checkpoint
@@ -51,32 +53,24 @@ class CheckpointStorage(Protocol):
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[CheckpointID]: ...
 
 
-class PlainThread:
+class PlainThread(msgspec.Struct, eq=False):
     """The `StoredThread` of a storage with only the six methods: the same methods, with the same promises."""
 
-    has_journal = False
-    has_inbox = False
-    is_stale = False
+    has_journal: ClassVar = False
+    has_inbox: ClassVar = False
+    is_stale: ClassVar = False
+    _storage: CheckpointStorage
+    _thread_id: str
+    _workflow_name: str
+    codec: Codec
+    _migrator: Migrator | None = None
+    number: int = 0
+    last_seq: int = 0
+    head_id: str | None = None
+    _head: WorkflowCheckpoint | None = None
     feed: Feed | None = None
-    unchanged: dict[str, IncrementalEncoder] = {}  # noqa: RUF012  # always empty: the storage keeps values, not trees
-
-    def __init__(
-        self,
-        storage: CheckpointStorage,
-        thread_id: str,
-        workflow_name: str,
-        codec: Codec,
-        migrator: Migrator | None = None,
-    ) -> None:
-        self.codec = codec
-        self._migrator = migrator
-        self.number = 0
-        self.last_seq = 0
-        self.head_id: str | None = None
-        self._storage = storage
-        self._thread_id = thread_id
-        self._workflow_name = workflow_name
-        self._head: WorkflowCheckpoint | None = None
+    unchanged: dict[str, IncrementalEncoder] = {}
+    """Always empty: the storage keeps values, not trees."""
 
     async def find_head(self) -> None:
         mine = await list_thread(self._storage, self._thread_id, self._workflow_name)
