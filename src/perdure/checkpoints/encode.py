@@ -214,14 +214,11 @@ def _encode_suspended(suspended: SuspendedDelivery, codec: Codec) -> Tree:
 
 def encode_record(record: Record, codec: Codec) -> dict[str, Tree]:
     """Raises UnsavableValue that names the step whose result cannot be stored."""
-    tree: dict[str, Tree] = {"kind": record.kind}
-    for part in ("key", "name", "after", "within", "run_id"):
-        if getattr(record, part):
-            tree[part] = getattr(record, part)
+    names = ("kind", "key", "name", "after", "within", "run_id")
+    tree: dict[str, Tree] = {part: value for part in names if (value := getattr(record, part))}
     if record.until is not None:
         tree["until"] = record.until.isoformat()
-    for part in ("value", "effects"):
-        value = getattr(record, part)
+    for part, value in (("value", record.value), ("effects", record.effects)):
         if value is not None:
             tree[part] = _encode_once(value, f"{part} of {record.name!r}", codec)
     return tree

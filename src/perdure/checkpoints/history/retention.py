@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
+
 from perdure.records import CheckpointInfo
 
 T = TypeVar("T", bound=Any)
@@ -170,24 +172,23 @@ MAX_CARRIED_ENTRIES = 10_000
 """A run does not pass longer lists to the next run."""
 
 
-class RetentionIndex:
+class RetentionIndex(msgspec.Struct):
     """The stored checkpoints of one thread, and which of them retention deletes next."""
 
-    def __init__(self, retention: Retention, infos: Sequence[CheckpointInfo], changes: int) -> None:
-        self._retention = retention
-        self._listed: Sequence[CheckpointInfo] | None = infos
-        """The list from the store, until the first checkpoint after it."""
-        self._changes = changes
-        self._head: CheckpointInfo | None = None
-        self._listed_at: datetime | None = None
-        self._queue: list[tuple[datetime | int, int, bool]] = []
-        """A heap, next to delete first: time or number; number; whether it is pinned."""
-        self._numbers: deque[int] = deque()
-        """Of checkpoints that are not pinned, oldest first; some are deleted already."""
-        self._deleted: set[int] = set()
-        self._entry = 0
-        """The result of `find_entry`."""
-        self._events_before = 0
+    _retention: Retention
+    _listed: Sequence[CheckpointInfo] | None
+    """The list from the store, until the first checkpoint after it."""
+    _changes: int
+    _head: CheckpointInfo | None = None
+    _listed_at: datetime | None = None
+    _queue: list[tuple[datetime | int, int, bool]] = []
+    """A heap, next to delete first: time or number; number; whether it is pinned."""
+    _numbers: deque[int] = msgspec.field(default_factory=deque)
+    """Of checkpoints that are not pinned, oldest first; some are deleted already."""
+    _deleted: set[int] = set()
+    _entry: int = 0
+    """The result of `find_entry`."""
+    _events_before: int = 0
 
     def __len__(self) -> int:
         return len(self._numbers)
