@@ -94,11 +94,7 @@ def encode_graph(checkpoint: WorkflowCheckpoint) -> bytes:
     return to_bytes({part: value for part, value in parts.items() if value or isinstance(value, str)})
 
 
-Messages = Mapping[str, list[WorkflowMessage]]
-"""By sender."""
-
-
-def encode_messages(messages: Messages, tree: dict[str, Tree], codec: Codec) -> None:
+def _encode_messages(messages: Mapping[str, list[WorkflowMessage]], tree: dict[str, Tree], codec: Codec) -> None:
     indexes: dict[int, int] = {}
     payloads: list[Any] = []
     rows: dict[str, list[Tree]] = {}
@@ -176,7 +172,7 @@ def _encode_answer(answer: Answer) -> list[Tree]:
 def encode_level(level: WorkflowCheckpoint | ChildCheckpoint, tree: dict[str, Tree], codec: Codec) -> None:
     """Add the parts that are not empty. Raises UnsavableValue with the path of the value that cannot be stored."""
     if level.messages:
-        encode_messages(level.messages, tree, codec)
+        _encode_messages(level.messages, tree, codec)
     if level.state and isinstance(level, ChildCheckpoint):  # `StoredThread` encodes that of the root
         tree["state"] = codec.encode(level.state, "state")
     if level.buffers:

@@ -160,9 +160,7 @@ def encode_moment(value: datetime | time, walk: Encoders, depth: int) -> Tree:
     return out
 
 
-def decode_moment(
-    cls: type[datetime] | type[time], tree: dict[str, Tree], walk: Decoders, depth: int
-) -> datetime | time:
+def decode_moment(cls: Any, tree: dict[str, Tree], walk: Decoders, depth: int) -> datetime | time:
     value: datetime | time = cls.fromisoformat(tree["iso"])
     if "tz" in tree:
         value = value.replace(tzinfo=decode_any(tree["tz"], walk, depth + 1))

@@ -20,9 +20,6 @@ from perdure.store import Store
 
 Packs = Mapping[int, Mapping[str, bytes]]
 """Chunks by commit and digest."""
-ReadChunks = Callable[[Iterable[int]], Awaitable[Packs]]
-Recall = Callable[[], Awaitable[Packs]]
-"""Chunks from a cache: some of the needed ones, none or all, possibly wrong."""
 
 READS_WORTH_CACHING = 3
 """Reads of one checkpoint, level by level, after which the store is asked to cache its chunks."""
@@ -45,8 +42,9 @@ class _Reference(NamedTuple):
 class Assembly(msgspec.Struct):
     """Assembles checkpoints of one thread, or events of a commit. Reads commits level by level, each once."""
 
-    _read_chunks: ReadChunks
-    _recall: Recall | None = None
+    _read_chunks: Callable[[Iterable[int]], Awaitable[Packs]]
+    _recall: Callable[[], Awaitable[Packs]] | None = None
+    """Returns chunks from a cache: some of the needed ones, none or all, possibly wrong."""
     _known: Mapping[str, bytes] = {}
     """Chunks that the caller has, by digest. These are not read."""
     reads: int = 0
