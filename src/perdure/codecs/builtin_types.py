@@ -33,7 +33,6 @@ from perdure.codecs.walk import (
     TooDeep,
     decode_any,
     decode_list,
-    decode_pairs,
     encode_dict,
     encode_list,
     encode_pairs,
@@ -311,8 +310,8 @@ def pairs_coder(cls: type, base: Any, tag: str, prefix: str = "") -> Coder:
         value = base.__new__(cls)
         if base is defaultdict:
             defaultdict.__init__(value, _decode_factory(tree[factory_key], walk, depth))
-        for key, item in decode_pairs(tree[items_key], walk, depth):
-            base.__setitem__(value, key, item)
+        for key, item in expect(tree[items_key], list):
+            base.__setitem__(value, decode_any(key, walk, depth + 1), decode_any(item, walk, depth + 1))
         return value
 
     return Coder(encode, decode)

@@ -287,10 +287,6 @@ def _decode_tagged(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
         raise Refusal(f"the stored data is not a valid {tag}: {type(error).__name__}: {error}") from error
 
 
-def decode_pairs(tree: Tree, walk: Decoders, depth: int) -> list[tuple[Any, Any]]:
-    return [(decode_any(key, walk, depth + 1), decode_any(item, walk, depth + 1)) for key, item in expect(tree, list)]
-
-
 def expect(tree: Tree, cls: type) -> Any:
     if type(tree) is not cls:
         raise Refusal(f"expected {cls.__name__}, got {type(tree).__name__}")
