@@ -1,7 +1,4 @@
-"""The events of a run on their way to the thread's log and to followers.
-
-Followers of the same storage in this process get what the run pushes, as it is. Others subscribe to the store: they get
-live events as bytes, which may be lost, and read committed events in the log.
+"""The events of a run on their way to the thread's log and to followers, which `follow.py` describes.
 
 An event of the log is `[type, executor_id, {the rest}]`, cut off after its last part. Events of every superstep have a
 short form: `["begin", iteration]`, `["in", executor_id]`, `["out", executor_id]`,

@@ -318,7 +318,6 @@ def declared_types(
 
 
 def _parts(annotation: Any) -> Iterable[object]:
-    """The direct parts of the annotation."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
         return map(type, args)

@@ -338,7 +338,6 @@ def merge_about(head: WorkflowCheckpoint, changes: Any) -> dict[str, Any]:
 
 
 def _non_json_values(value: Any) -> Iterator[Any]:
-    """The parts of the value that JSON cannot hold."""
     if type(value) is dict:
         yield from (key for key in value if type(key) is not str)
         value = list(value.values())

@@ -165,7 +165,6 @@ async def _check_same(source: Store, target: Store, thread_id: str) -> None:
 
 
 async def _digest_visible(store: Store, header: ThreadHeader) -> bytes:
-    """A digest of the readable content of the thread's commits."""
     digest = sha256()
 
     def add(commits: Sequence[Commit]) -> None:
