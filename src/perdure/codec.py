@@ -50,14 +50,12 @@ class Codec(Protocol):
 
 def declare(*items: type | str | Iterable[type | str]) -> DeclaredTypes:
     """`allowed_types` as users write them: classes and `module:Qualname` strings. Raises TypeError."""
-    types: set[type] = set()
-    names: set[str] = set()
-    for item in items:
-        for entry in (item,) if isinstance(item, (type, str)) else tuple(item):
-            if not isinstance(entry, type | str):
-                raise TypeError(f"allowed_types expects classes and 'module:Qualname' strings, got {entry!r}.")
-            types.add(entry) if isinstance(entry, type) else names.add(entry)
-    return DeclaredTypes(frozenset(types), frozenset(names))
+    entries = [entry for item in items for entry in ((item,) if isinstance(item, (type, str)) else item)]
+    for entry in entries:
+        if not isinstance(entry, type | str):
+            raise TypeError(f"allowed_types expects classes and 'module:Qualname' strings, got {entry!r}.")
+    types = frozenset(entry for entry in entries if isinstance(entry, type))
+    return DeclaredTypes(types, frozenset(entry for entry in entries if isinstance(entry, str)))
 
 
 @dataclass(frozen=True)

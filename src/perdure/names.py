@@ -58,6 +58,15 @@ def checkpoint_id_of(reference: object) -> str:
     return str(getattr(reference, "checkpoint_id", reference))
 
 
+def is_utf8(text: str) -> bool:
+    """Whether the text can be written as UTF-8: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def check_identifier(parameter: str, value: object) -> None:
     """Raises InvalidRun for an id that is not text, is empty, is reserved, or is not valid UTF-8. None passes."""
     if value is None:
@@ -66,10 +75,8 @@ def check_identifier(parameter: str, value: object) -> None:
         raise InvalidRun(f"{parameter} must be a non-empty string, got {value!r}.")
     if parameter == "thread_id" and value == RESERVED_THREAD:
         raise InvalidRun(f"{parameter} {value!r} is reserved: encrypted stores keep their key identities there.")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRun(f"{parameter} must be text that can be written as UTF-8, got {value!r}.") from error
+    if not is_utf8(value):
+        raise InvalidRun(f"{parameter} must be text that can be written as UTF-8, got {value!r}.")
 
 
 _BATCH_SIZE = 512

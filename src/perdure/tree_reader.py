@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import msgspec
 
 from perdure.errors import did_you_mean
+from perdure.names import is_utf8
 
 INVALID: Final[Any] = object()
 """In the place of a value that was reported."""
@@ -41,14 +42,8 @@ def is_struct(hint: Any) -> bool:
 
 
 def is_plain_text(value: Any) -> bool:
-    """Whether it can be written as UTF-8."""
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    """Whether it is a text that can be written as UTF-8."""
+    return isinstance(value, str) and is_utf8(value)
 
 
 class TreeReader(ABC):

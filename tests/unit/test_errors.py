@@ -59,6 +59,10 @@ EXAMPLES: dict[type[PerdureError], tuple[Any, ...]] = {
     errors.DamagedCheckpoint: ("c", "it is torn"),
     errors.CheckpointHookFailed: ("a", "on_checkpoint_save", "it raised"),
     errors.StorageFailed: ("MyStorage", "save", "it raised"),
+    errors.StoreUnavailable: ("MyStore", "save", "it raised"),
+    errors.PoolExhausted: ("MyStore", "save", "it raised"),
+    errors.TimedOut: ("a", 3),
+    errors.ApprovalTimedOut: ("a", 3),
     errors.UnsavableValue: ("state['x']", "it is a lock", "Leave it out."),
     errors.UnreadableValue: ("state['x']", "it is not declared", "Declare it."),
 }

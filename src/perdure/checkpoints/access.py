@@ -40,13 +40,6 @@ async def is_encrypted(store: Store) -> bool:
         return RESERVED_THREAD in await store.thread_ids(prefix=RESERVED_THREAD, limit=1)
 
 
-async def refuse_missing_key(store: Store) -> None:
-    """Raises MissingKey for an encrypted store that is used without its key. One check for each storage is enough: a
-    store with threads does not become encrypted."""
-    if await is_encrypted(store):
-        raise missing_key(store)
-
-
 def missing_key(store: Store) -> MissingKey:
     return MissingKey(f"The store {str(getattr(store, 'path', type(store).__name__))!r}")
 

@@ -6,14 +6,18 @@ owners, no journal and no event log.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, copy_checkpoint
 from perdure.checkpoints.delta.recent import IncrementalEncoder
 from perdure.checkpoints.feed import Feed
-from perdure.checkpoints.follow import open_event_log
+from perdure.checkpoints.follow import EventLog
+from perdure.checkpoints.history.retention import line_to
 from perdure.checkpoints.history.time_travel import load_metadata_of_head
 from perdure.checkpoints.migration.migrations import MESSAGE, Migrator, RenamedType, encode_item
 from perdure.checkpoints.storage import StoreCheckpointStorage, read_stored
@@ -49,32 +53,24 @@ class CheckpointStorage(Protocol):
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[CheckpointID]: ...
 
 
-class PlainThread:
+class PlainThread(msgspec.Struct, eq=False):
     """The `StoredThread` of a storage with only the six methods: the same methods, with the same promises."""
 
-    has_journal = False
-    has_inbox = False
-    is_stale = False
+    has_journal: ClassVar = False
+    has_inbox: ClassVar = False
+    is_stale: ClassVar = False
+    _storage: CheckpointStorage
+    _thread_id: str
+    _workflow_name: str
+    codec: Codec
+    _migrator: Migrator | None = None
+    number: int = 0
+    last_seq: int = 0
+    head_id: str | None = None
+    _head: WorkflowCheckpoint | None = None
     feed: Feed | None = None
-    unchanged: dict[str, IncrementalEncoder] = {}  # noqa: RUF012  # always empty: the storage keeps values, not trees
-
-    def __init__(
-        self,
-        storage: CheckpointStorage,
-        thread_id: str,
-        workflow_name: str,
-        codec: Codec,
-        migrator: Migrator | None = None,
-    ) -> None:
-        self.codec = codec
-        self._migrator = migrator
-        self.number = 0
-        self.last_seq = 0
-        self.head_id: str | None = None
-        self._storage = storage
-        self._thread_id = thread_id
-        self._workflow_name = workflow_name
-        self._head: WorkflowCheckpoint | None = None
+    unchanged: dict[str, IncrementalEncoder] = {}
+    """Always empty: the storage keeps values, not trees."""
 
     async def find_head(self) -> None:
         mine = await list_thread(self._storage, self._thread_id, self._workflow_name)
@@ -201,15 +197,9 @@ async def load_checkpoint(
 
 async def load_thread_metadata(storage: Any, head_id: str | None) -> dict[str, Any] | None:
     """The thread's metadata, such as its name, from its head. None for an unreadable head: a rewind repairs it."""
-    load: Callable[[str], Awaitable[WorkflowCheckpoint]]
-    if isinstance(storage, StoreCheckpointStorage):
-        load = storage.load  # also reads values of types that the workflow no longer has
-    else:
-
-        def load(checkpoint_id: str) -> Awaitable[WorkflowCheckpoint]:
-            return load_checkpoint(storage, checkpoint_id, DeclaredTypes())
-
-    return await load_metadata_of_head(load, head_id)
+    if isinstance(storage, StoreCheckpointStorage):  # also reads values of types that the workflow no longer has
+        return await load_metadata_of_head(storage.load, head_id)
+    return await load_metadata_of_head(partial(load_checkpoint, storage, declared=DeclaredTypes()), head_id)
 
 
 async def read_lineage(storage: Any, thread_id: str, workflow_name: str) -> list[WorkflowCheckpoint]:
@@ -218,13 +208,8 @@ async def read_lineage(storage: Any, thread_id: str, workflow_name: str) -> list
         listed = await storage.list_checkpoints(workflow_name=workflow_name, thread_id=thread_id)
     else:
         listed = await list_thread(storage, thread_id, workflow_name)
-    by_id = {checkpoint.checkpoint_id: checkpoint for checkpoint in listed}
-    lineage: list[WorkflowCheckpoint] = []
-    current = max(by_id.values(), key=lambda checkpoint: checkpoint.number, default=None)
-    while current is not None:
-        lineage.append(current)
-        current = by_id.get(current.previous_checkpoint_id or "")
-    return lineage[::-1]
+    head = max(listed, key=lambda checkpoint: checkpoint.number, default=None)
+    return [] if head is None else line_to(listed, head)[::-1]
 
 
 async def read_events(
@@ -234,7 +219,7 @@ async def read_events(
 
     Undeclared types come back as Opaque. Raises NoEventLog or CursorExpired.
     """
-    log = open_event_log(require_event_log(storage), thread_id, after, declared)
+    log = EventLog(require_event_log(storage), thread_id, after, declared)
     while events := await log.next():
         for event in events:
             yield event

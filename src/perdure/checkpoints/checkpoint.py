@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.checkpoints.decode import decode_fields
+from perdure.checkpoints.decode import StoredNames, decode_fields
 from perdure.checkpoints.encode import FORMAT_VERSION, GRAPH_PARTS, INFO_FIELDS, encode_checkpoint, tool_codec
 from perdure.codec import Codec, Tree
 from perdure.errors import DamagedCheckpoint, UnreadableValue, UnsavableValue
@@ -139,22 +139,13 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
         return decode_checkpoint(data, tool_codec())
 
 
-class _MadeByHand(msgspec.Struct):
+class _MadeByHand(StoredNames):
     """The fields that a caller may set, with the types that can be stored."""
 
-    workflow_name: str
-    graph_signature_hash: str
-    checkpoint_id: str
-    previous_checkpoint_id: str | None
-    timestamp: str
     messages: dict[str, list[Any]]
     state: dict[str, Any]
     pending_request_info_events: dict[str, Any]
-    iteration_count: int
     metadata: dict[str, Any]
-    thread_id: str
-    run_id: str | None
-    status: str
 
 
 def check_made_by_hand(checkpoint: WorkflowCheckpoint) -> None:
@@ -209,13 +200,8 @@ def copy_checkpoint(
 def every_delivery(level: WorkflowCheckpoint | ChildCheckpoint, path: str = "") -> Iterator[WorkflowMessage]:
     """The due deliveries of a level and of the sub-workflows below it. Below it, paths name sender and target."""
     for message in level.deliveries:
-        yield (
-            msgspec.structs.replace(
-                message, source_id=f"{path}{message.source_id}", target_id=f"{path}{message.target_id}"
-            )
-            if path
-            else message
-        )
+        ends = {"source_id": f"{path}{message.source_id}", "target_id": f"{path}{message.target_id}"}
+        yield msgspec.structs.replace(message, **ends) if path else message
     for child in level.children.values():
         yield from every_delivery(child, f"{path}{child.executor_id}/")
 

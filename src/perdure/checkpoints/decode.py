@@ -59,8 +59,8 @@ def decode_fields(tree: Tree, codec: Codec) -> dict[str, Any]:
         ) from error
 
 
-class _StoredForm(msgspec.Struct):
-    """The shape of a stored checkpoint. msgspec checks it before the codec decodes a value."""
+class StoredNames(msgspec.Struct):
+    """The plain fields of a checkpoint that a caller may set, too."""
 
     workflow_name: str
     graph_signature_hash: str
@@ -70,8 +70,13 @@ class _StoredForm(msgspec.Struct):
     iteration_count: int
     thread_id: str
     run_id: str | None
-    number: int
     status: str
+
+
+class _StoredForm(StoredNames):
+    """The shape of a stored checkpoint. msgspec checks it before the codec decodes a value."""
+
+    number: int
     counters: Annotated[list[int], msgspec.Meta(min_length=2, max_length=3)]
     outputs: list[tuple[str, str | None, Any]] = []
     graph_signature: dict[str, Any] = {}
@@ -123,10 +128,10 @@ def decode_request(tree: dict[str, Tree], codec: Codec) -> WorkflowEvent:
 
 
 def decode_memory(executor_id: str, tree: dict[str, Tree], codec: Codec) -> ExecutorMemory:
-    path = f"executors[{executor_id!r}]"
-    saved = decode_dict(tree["saved"], f"{path}.saved", codec) if "saved" in tree else None
-    private = decode_dict(tree["private"], f"{path}.private", codec) if "private" in tree else None
-    return ExecutorMemory(saved, private)
+    parts = [part for part in ("saved", "private") if part in tree]
+    return ExecutorMemory(
+        **{part: decode_dict(tree[part], f"executors[{executor_id!r}].{part}", codec) for part in parts}
+    )
 
 
 class _StoredSuspended(msgspec.Struct):

@@ -94,11 +94,7 @@ def encode_graph(checkpoint: WorkflowCheckpoint) -> bytes:
     return to_bytes({part: value for part, value in parts.items() if value or isinstance(value, str)})
 
 
-Messages = Mapping[str, list[WorkflowMessage]]
-"""By sender."""
-
-
-def encode_messages(messages: Messages, tree: dict[str, Tree], codec: Codec) -> None:
+def _encode_messages(messages: Mapping[str, list[WorkflowMessage]], tree: dict[str, Tree], codec: Codec) -> None:
     indexes: dict[int, int] = {}
     payloads: list[Any] = []
     rows: dict[str, list[Tree]] = {}
@@ -131,16 +127,12 @@ def is_due(message: Any, source_id: str) -> bool:
 
 
 def encode_message(message: WorkflowMessage, payload_index: int, codec: Codec) -> list[Tree]:
-    tree: list[Tree] = [message.delivery_id, message.target_id, payload_index]
-    request = message.original_request_info_event
-    if request is None and message.source_ids is None and message.in_place_of is None:
-        return tree
-    tree.append(None if message.source_ids is None else list(message.source_ids))
-    if request is not None or message.in_place_of is not None:
-        tree.append(None if request is None else encode_request(request, codec))
-    if message.in_place_of is not None:
-        tree.append(message.in_place_of)
-    return tree
+    """Cut off after its last part."""
+    request, senders = message.original_request_info_event, message.source_ids
+    rest = [senders and list(senders), request and encode_request(request, codec), message.in_place_of]
+    while rest and rest[-1] is None:
+        rest.pop()
+    return [message.delivery_id, message.target_id, payload_index, *rest]
 
 
 def encode_request(event: WorkflowEvent, codec: Codec) -> dict[str, Tree]:
@@ -162,33 +154,25 @@ def encode_request(event: WorkflowEvent, codec: Codec) -> dict[str, Tree]:
     return tree
 
 
-def encode_memory(executor_id: str, memory: ExecutorMemory, codec: Codec) -> dict[str, Tree]:
-    tree = {}
-    if isinstance(memory.saved, Encoded):
-        tree["saved"] = memory.saved.tree
-    elif memory.saved is not None:
-        tree["saved"] = codec.encode(memory.saved, f"executors[{executor_id!r}].saved")
-    if memory.private is not None:
-        tree["private"] = codec.encode(memory.private, f"executors[{executor_id!r}].private")
-    return tree
+def _encode_once(value: object, path: str, codec: Codec) -> Tree:
+    return value.tree if isinstance(value, Encoded) else codec.encode(value, path)
 
 
-def encode_answered(answered: Mapping[str, Answer]) -> dict[str, Tree]:
-    return {
-        key: [
-            answer.answered_at.isoformat(),
-            answer.answered_by,
-            answer.expired_for,
-            *([True] if answer.is_withdrawn else ()),
-        ]
-        for key, answer in answered.items()
-    }
+def _encode_memory(executor_id: str, memory: ExecutorMemory, codec: Codec) -> dict[str, Tree]:
+    path = f"executors[{executor_id!r}]"
+    parts = {"saved": memory.saved, "private": memory.private}
+    return {key: _encode_once(part, f"{path}.{key}", codec) for key, part in parts.items() if part is not None}
+
+
+def _encode_answer(answer: Answer) -> list[Tree]:
+    tree = [answer.answered_at.isoformat(), answer.answered_by, answer.expired_for]
+    return [*tree, True] if answer.is_withdrawn else tree
 
 
 def encode_level(level: WorkflowCheckpoint | ChildCheckpoint, tree: dict[str, Tree], codec: Codec) -> None:
     """Add the parts that are not empty. Raises UnsavableValue with the path of the value that cannot be stored."""
     if level.messages:
-        encode_messages(level.messages, tree, codec)
+        _encode_messages(level.messages, tree, codec)
     if level.state and isinstance(level, ChildCheckpoint):  # `StoredThread` encodes that of the root
         tree["state"] = codec.encode(level.state, "state")
     if level.buffers:
@@ -197,9 +181,9 @@ def encode_level(level: WorkflowCheckpoint | ChildCheckpoint, tree: dict[str, Tr
         requests = level.pending_request_info_events.values()
         tree["requests"] = [encode_request(event, codec) for event in requests]
     if level.executors:
-        tree["executors"] = {key: encode_memory(key, memory, codec) for key, memory in level.executors.items()}
+        tree["executors"] = {key: _encode_memory(key, memory, codec) for key, memory in level.executors.items()}
     if level.answered:
-        tree["answered"] = encode_answered(level.answered)
+        tree["answered"] = {key: _encode_answer(answer) for key, answer in level.answered.items()}
     if level.suspended:
         tree["suspended"] = [_encode_suspended(delivery, codec) for delivery in level.suspended.values()]
     if level.children:
@@ -212,33 +196,27 @@ def _encode_delivery(message: WorkflowMessage, codec: Codec) -> list[Tree]:
 
 
 def _encode_suspended(suspended: SuspendedDelivery, codec: Codec) -> Tree:
-    tree: dict[str, Tree] = {"delivery": _encode_delivery(suspended.message, codec)}
-    if suspended.due_at is not None:
-        tree["due_at"] = suspended.due_at.isoformat()
-    if suspended.is_ready:
-        tree["is_ready"] = True
-    for part in ("waits", "emitted"):
-        if getattr(suspended, part):
-            tree[part] = list(getattr(suspended, part))
-    if suspended.run_id is not None:
-        tree["run_id"] = suspended.run_id
-    if suspended.records:
-        tree["records"] = [encode_record(record, codec) for record in suspended.records]
-    return tree
+    tree = {
+        "delivery": _encode_delivery(suspended.message, codec),
+        "due_at": suspended.due_at and suspended.due_at.isoformat(),
+        "is_ready": suspended.is_ready,
+        "waits": list(suspended.waits),
+        "emitted": list(suspended.emitted),
+        "run_id": suspended.run_id,
+        "records": [encode_record(record, codec) for record in suspended.records],
+    }
+    return {part: value for part, value in tree.items() if value}
 
 
 def encode_record(record: Record, codec: Codec) -> dict[str, Tree]:
     """Raises UnsavableValue that names the step whose result cannot be stored."""
-    tree: dict[str, Tree] = {"kind": record.kind}
-    for part in ("key", "name", "after", "within", "run_id"):
-        if getattr(record, part):
-            tree[part] = getattr(record, part)
+    names = ("kind", "key", "name", "after", "within", "run_id")
+    tree: dict[str, Tree] = {part: value for part in names if (value := getattr(record, part))}
     if record.until is not None:
         tree["until"] = record.until.isoformat()
-    for part in ("value", "effects"):
-        value = getattr(record, part)
+    for part, value in (("value", record.value), ("effects", record.effects)):
         if value is not None:
-            tree[part] = value.tree if isinstance(value, Encoded) else codec.encode(value, f"{part} of {record.name!r}")
+            tree[part] = _encode_once(value, f"{part} of {record.name!r}", codec)
     return tree
 
 
@@ -248,12 +226,9 @@ def _encode_child(child: ChildCheckpoint, codec: Codec) -> Tree:
         "delivery": _encode_delivery(child.message, codec),
         "since_input": child.since_input,
     }
-    if child.asked:
-        tree["asked"] = list(child.asked)
-    if child.attempts:
-        tree["attempts"] = child.attempts
-    if child.due_at is not None:
-        tree["due_at"] = child.due_at.isoformat()
+    due_at = child.due_at and child.due_at.isoformat()
+    rest = {"asked": list(child.asked), "attempts": child.attempts, "due_at": due_at}
+    tree |= {part: value for part, value in rest.items() if value}
     try:
         encode_level(child, tree, codec)
     except UnsavableValue as error:  # the path must name the sub-workflow too

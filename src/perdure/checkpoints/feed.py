@@ -1,7 +1,4 @@
-"""The events of a run on their way to the thread's log and to followers.
-
-Followers of the same storage in this process get what the run pushes, as it is. Others subscribe to the store: they get
-live events as bytes, which may be lost, and read committed events in the log.
+"""The events of a run on their way to the thread's log and to followers, which `follow.py` describes.
 
 An event of the log is `[type, executor_id, {the rest}]`, cut off after its last part. Events of every superstep have a
 short form: `["begin", iteration]`, `["in", executor_id]`, `["out", executor_id]`,
@@ -115,15 +112,8 @@ class Feeds:
 
 
 _ALL_FEEDS: WeakSet[Feeds] = WeakSet()
-
-
-def _reset_all() -> None:
-    for feeds in list(_ALL_FEEDS):
-        feeds.reset()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_all)
+    os.register_at_fork(after_in_child=lambda: [*map(Feeds.reset, _ALL_FEEDS)])
 
 
 class Feed:
@@ -224,51 +214,34 @@ def lenient_codec(declared: DeclaredTypes | None) -> JsonCodec:
 def encode_events(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
     trees: list[Tree] = []
     for event in events:
-        kind: str = event.type
-        tree: Tree | None
-        if kind in WITHOUT_DATA and event.child_id is None and event.executor_id is not None:
-            tree = [WITHOUT_DATA[kind], event.executor_id]
-        elif kind == "superstep_started":
-            tree = ["begin", event.iteration]
+        kind = event.type
+        if kind == "superstep_started":
+            trees.append(["begin", event.iteration])
         elif kind == "superstep_completed":
             pending = bool(event.has_pending_messages) + 2 * bool(event.has_pending_requests)
-            tree = ["end", event.iteration, event.executors, pending]
-        else:
-            tree = _encode_event(event, codec)
-            if tree is None:
+            trees.append(["end", event.iteration, event.executors, pending])
+        elif kind == "request_info":
+            trees.append([kind, event.executor_id, {"request": encode_request(event, codec)}])
+        elif kind == "status" and event.state is not None:
+            trees.append(["is", event.state.value])
+        elif kind not in NOT_LOGGED:
+            rest = {} if kind in WITHOUT_DATA else _encode_rest(event, codec)
+            if rest is None:
                 continue
-        trees.append(tree)
+            if event.child_id is not None:
+                rest["child_id"] = event.child_id
+            tree = [WITHOUT_DATA.get(kind, kind), event.executor_id, rest]
+            while not tree[-1]:
+                tree.pop()
+            trees.append(tree)
     return trees
-
-
-def _encode_event(event: WorkflowEvent, codec: Codec) -> Tree | None:
-    kind: str = event.type
-    rest: dict[str, Tree]
-    if kind in WITHOUT_DATA:
-        kind, rest = WITHOUT_DATA[kind], {}
-    elif kind in NOT_LOGGED:
-        return None
-    elif kind == "request_info":
-        return [kind, event.executor_id, {"request": encode_request(event, codec)}]
-    elif kind == "status" and event.state is not None:
-        return ["is", event.state.value]
-    else:
-        encoded = _encode_other(event, codec)
-        if encoded is None:
-            return None
-        rest = encoded
-    if event.child_id is not None:
-        rest["child_id"] = event.child_id
-    if rest:
-        return [kind, event.executor_id, rest]
-    return [kind] if event.executor_id is None else [kind, event.executor_id]
 
 
 OF_EXECUTORS = frozenset({"group_chat", "handoff_sent", "magentic_orchestrator"})
 """Types that only executors emit."""
 
 
-def _encode_other(event: WorkflowEvent, codec: Codec) -> dict[str, Tree] | None:
+def _encode_rest(event: WorkflowEvent, codec: Codec) -> dict[str, Tree] | None:
     """None for an executor's event that cannot be stored."""
     kind = event.type
     rest: dict[str, Tree] = {}

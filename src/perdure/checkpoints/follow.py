@@ -11,8 +11,10 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.delta.assembly import new_assembly
@@ -24,12 +26,12 @@ from perdure.checkpoints.feed import (
     decode_live_event,
     lenient_codec,
 )
-from perdure.codec import Codec, DeclaredTypes, Tree
+from perdure.codec import DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import DamagedCheckpoint, UnreadableValue
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.records import LoggedEvents
-from perdure.store import Store, Subscription
+from perdure.store import Subscription
 
 if TYPE_CHECKING:
     from perdure.checkpoints.storage import StoreCheckpointStorage
@@ -195,7 +197,7 @@ class ThreadFollower:
             if self._until_idle:  # before it reads the log, so that it reads all of it
                 threads = await self._storage.store.threads(thread_id=self._thread_id, limit=1)
                 self._is_at_rest = all(thread.run_id is None and thread.status in _AT_REST for thread in threads)
-            self._log = open_event_log(self._storage, self._thread_id, self._after, self._declared())
+            self._log = EventLog(self._storage, self._thread_id, self._after, self._declared())
         events = await self._log.next()
         if self._subscription is not None:
             while (body := await self._subscription.next(0)) is not None:
@@ -239,7 +241,7 @@ class ThreadFollower:
                 self._must_read = True  # events before these were dropped or written elsewhere
                 return events
             if logged.first_seq + logged.count - 1 > (self.seq or 0):
-                decoded = decode_logged(trees, logged, self._thread_id, log_codecs(self._storage, self._declared()))
+                decoded = decode_logged(self._storage, trees, logged, self._thread_id, self._declared())
                 events += [
                     each for event in decoded if (event.seq or 0) > (self.seq or 0) for each in self._pass(event)
                 ]
@@ -311,61 +313,48 @@ def _resolve(waiter: asyncio.Future[bool], has_news: bool) -> None:
         waiter.set_result(has_news)
 
 
-def open_event_log(
-    storage: StoreCheckpointStorage, thread_id: str, after: int | None, declared: DeclaredTypes | None
-) -> EventLog:
-    return EventLog(storage.store, thread_id, after, log_codecs(storage, declared))
-
-
-def log_codecs(storage: StoreCheckpointStorage, declared: DeclaredTypes | None) -> tuple[Codec, Codec]:
-    """The codec of logged events, and the lenient one for those that it cannot decode, such as a type that the workflow
-    no longer has: migrations do not change events."""
-    codec = storage._tool_codec if declared is None else storage.codec_for(declared)
-    return codec, storage._tool_codec
-
-
-class EventLog:
+class EventLog(msgspec.Struct):
     """Reads a thread's log after a cursor, commit by commit, without a gap or a repeat; from its beginning for None."""
 
-    def __init__(self, store: Store, thread_id: str, after: int | None, codecs: tuple[Codec, Codec]) -> None:
-        self._store = store
-        self._thread_id = thread_id
-        self._after = after
-        self._codecs = codecs
-        self._unread: deque[LoggedEvents] | None = None
-        self._last_seq = after or 0
-        self._failed_seq: int | None = None
+    _storage: StoreCheckpointStorage
+    _thread_id: str
+    _after: int | None
+    _declared: DeclaredTypes | None
+    _unread: deque[LoggedEvents] | None = None
+    _last_seq: int = 0
+    _failed_seq: int | None = None
 
     async def next(self) -> list[WorkflowEvent]:
         """The events of the next commit that has any; none at the end of the log. Raises CursorExpired."""
         if self._unread is None:
-            self._unread = await self._read(self._after)
+            self._unread, self._last_seq = await self._read(self._after), self._after or 0
         while self._unread:
             logged = self._unread.popleft()
             try:
                 what = f"events of thread {self._thread_id!r}"
-                trees, _ = await new_assembly(self._store, self._thread_id).tree(logged.body, what)
+                trees, _ = await new_assembly(self._storage.store, self._thread_id).tree(logged.body, what)
             except (UnreadableValue, DamagedCheckpoint):
                 if logged.first_seq == self._failed_seq:
                     raise
                 self._failed_seq = logged.first_seq  # pruning may have deleted them: then later events come first now
                 self._unread = await self._read(None if self._after is None else self._last_seq)
                 continue
-            events = decode_logged(trees, logged, self._thread_id, self._codecs)
+            events = decode_logged(self._storage, trees, logged, self._thread_id, self._declared)
             if new := [event for event in events if event.seq is not None and event.seq > self._last_seq]:
                 self._last_seq = new[-1].seq or self._last_seq
                 return new
         return []
 
     async def _read(self, after: int | None) -> deque[LoggedEvents]:
-        with storage_errors(self._store, "read events"):
-            return deque(await self._store.events_after(self._thread_id, after))
+        store = self._storage.store
+        with storage_errors(store, "read events"):
+            return deque(await store.events_after(self._thread_id, after))
 
 
 def decode_logged(
-    trees: Tree, logged: LoggedEvents, thread_id: str, codecs: tuple[Codec, Codec]
+    storage: StoreCheckpointStorage, trees: Tree, logged: LoggedEvents, thread_id: str, declared: DeclaredTypes | None
 ) -> list[WorkflowEvent]:
-    try:
-        return [*decode_events(trees, logged, thread_id, codecs[0])]
-    except UnreadableValue:
-        return [*decode_events(trees, logged, thread_id, codecs[1])]
+    if declared is not None:
+        with suppress(UnreadableValue):  # it may have a type that the workflow no longer has: migrations skip events
+            return [*decode_events(trees, logged, thread_id, storage.codec_for(declared))]
+    return [*decode_events(trees, logged, thread_id, storage._tool_codec)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Collection, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from perdure.checkpoints.access import abandon_claim, check_limit, missing_key, refuse_missing_key, storage_errors
+from perdure.checkpoints.access import abandon_claim, check_limit, is_encrypted, missing_key, storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.delta.assembly import Assembly, new_assembly
 from perdure.checkpoints.delta.recent import RecentThreads
@@ -82,10 +82,11 @@ class StoreCheckpointStorage:
         await self.store.close()
 
     async def refuse_missing_key(self) -> None:
-        """Raises MissingKey for an encrypted store without its key, before the first read or write."""
-        if not self._has_checked_key:
-            await refuse_missing_key(self.store)
-            self._has_checked_key = True
+        """Raises MissingKey for an encrypted store without its key, before the first read or write. One check is
+        enough: a store with threads does not become encrypted."""
+        if not self._has_checked_key and await is_encrypted(self.store):
+            raise missing_key(self.store)
+        self._has_checked_key = True
 
     def codec_for(self, declared: DeclaredTypes) -> Codec:
         """The codec of a workflow that declares these types, beside the storage's own."""
@@ -153,14 +154,9 @@ class StoreCheckpointStorage:
     ) -> list[CheckpointInfo]:
         """Oldest first, without reading a payload. `limit` selects the newest; `before` pages backwards."""
         check_limit(limit)
+        options: dict[str, Any] = {"workflow_name": workflow_name, "thread_id": thread_id, "limit": limit}
         async with self.access("list checkpoints"):
-            infos = await self.store.infos(
-                workflow_name=workflow_name,
-                thread_id=thread_id,
-                limit=limit,
-                before=None if before is None else checkpoint_id_of(before),
-            )
-        return list(infos)
+            return list(await self.store.infos(**options, before=None if before is None else checkpoint_id_of(before)))
 
     async def list_checkpoint_ids(
         self, *, workflow_name: str | None = None, thread_id: str | None = None
@@ -172,10 +168,8 @@ class StoreCheckpointStorage:
         self, *, workflow_name: str | None = None, thread_id: str | None = None
     ) -> WorkflowCheckpoint | None:
         while infos := await self.list_checkpoint_infos(workflow_name=workflow_name, thread_id=thread_id, limit=1):
-            try:
+            with suppress(CheckpointNotFound):  # pruned since it was listed: another one is the latest now
                 return await self.load(infos[0])
-            except CheckpointNotFound:
-                continue  # pruned since it was listed: another one is the latest now
         return None
 
     async def delete(self, checkpoint_id: CheckpointID | CheckpointInfo) -> bool:
@@ -340,10 +334,8 @@ class StoreCheckpointStorage:
         """
         from perdure.checkpoints.transfer.verify import verify
 
-        try:
+        with suppress(DamagedStore, DamagedCheckpoint, StorageFailed):  # `verify` reports these as damage
             await self.refuse_missing_key()
-        except (DamagedStore, DamagedCheckpoint, StorageFailed):
-            pass  # `verify` reports it as damage
         return await verify(self.store, thread_id=thread_id, progress=progress)
 
     async def rekey(self, *, dry_run: bool = False, progress: Progress | None = None) -> Any:
@@ -393,8 +385,6 @@ async def _read_all(storage: StoreCheckpointStorage, infos: Iterable[CheckpointI
     for info in infos:
         if info.thread_id != assembled_thread:
             assembly, assembled_thread = new_assembly(storage.store, info.thread_id), info.thread_id
-        try:
+        with suppress(CheckpointNotFound):  # pruned since it was listed
             checkpoints.append(await read_stored(storage, info.checkpoint_id, storage._tool_codec, assembly=assembly))
-        except CheckpointNotFound:
-            continue  # pruned since it was listed
     return checkpoints

@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint, decode_body
 from perdure.checkpoints.delta.assembly import Assembly, read_checkpoint_tree
@@ -32,8 +34,6 @@ TAKEN_BACK = {"taken_back": True}
 
 OnSaved = Callable[[CheckpointInfo | None, int], None]
 """Called for a stored commit: its checkpoint, and the cursor of its last event."""
-
-_NOTHING: tuple[Sequence[int], int] = ((), 0)
 
 
 class StoredThread:
@@ -145,32 +145,23 @@ class StoredThread:
         With `on_saved` the write may continue after the return; the commit is encoded by then. The store's success
         calls `on_saved`; its failure is raised by the next call.
         """
-        base, graph = self._base, b"{}"
-        retained, outdated = None, _NOTHING
+        base, graph, retained = self._base, b"{}", None
+        draft = Commit(
+            self._lease, self.number + 1, unsettled=unsettled, consumed=consumed, status=status, run_id=run_id
+        )
         if checkpoint is not None:
             if base is None or base.checkpoint_id != checkpoint.previous_checkpoint_id:
                 base = await self._base_of(checkpoint)
             if self._tail.must_rewrite:
                 await self._append_journal(self._tail.rewrite(unsettled))
             if self._retention is not None:
-                retained, outdated = await self._find_outdated(checkpoint.info, self._retention)
+                retained = await self._list_retained(checkpoint.info, self._retention)
+                prunes, events_before = retained.add(checkpoint.info)
+                draft = msgspec.structs.replace(draft, prunes=prunes, prunes_events_before=events_before)
             graph = self._graph if self._graph and not checkpoint.renamed_types else encode_graph(checkpoint)
         self._base = None  # until the store has them, no commit may rely on its chunks
         commit, trees = encode_commit(
-            self._lease,
-            self.number + 1,
-            checkpoint,
-            events,
-            run_id,
-            base=base,
-            graph=graph,
-            last_seq=self.last_seq,
-            codec=self.codec,
-            status=status,
-            unsettled=unsettled,
-            consumed=consumed,
-            prunes=outdated[0],
-            prunes_events_before=outdated[1],
+            draft, checkpoint, events, base=base, graph=graph, last_seq=self.last_seq, codec=self.codec
         )
         if on_saved is not None:
             await await_uncancelled(self._commits.add(partial(self._write, commit, trees, on_saved)))
@@ -188,10 +179,8 @@ class StoredThread:
         self._base = base
         return commit.info
 
-    async def _find_outdated(
-        self, info: CheckpointInfo, retention: Retention
-    ) -> tuple[RetentionIndex, tuple[Sequence[int], int]]:
-        """The list with this checkpoint, and what the commit prunes. After a failed commit the list is read again."""
+    async def _list_retained(self, info: CheckpointInfo, retention: Retention) -> RetentionIndex:
+        """The stored checkpoints before this one. After a failed commit the list is read again."""
         retained, self._retained = self._retained, None
         if retained is None or not retained.is_current(info, retention, self._recent.changes):
             await self._commits.settle()
@@ -199,7 +188,7 @@ class StoredThread:
             with storage_errors(self._store, "list checkpoints"):
                 infos = await self._store.infos(thread_id=info.thread_id)
             retained = RetentionIndex(retention, infos, changes)
-        return retained, retained.add(info)
+        return retained
 
     async def _base_of(self, checkpoint: WorkflowCheckpoint) -> Recent:
         """The base of a checkpoint that does not follow the one before: a rewind, or the first of a thread."""
@@ -299,11 +288,11 @@ class AsyncCommits:
     async def add(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Queue a write; waits while the queue is full. Raises the error of an earlier write."""
         self._remove_ended()
-        self._raise_failure()
         while len(self.queue) >= self._max_lag:
             await asyncio.wait([self.queue[0]])
             self._remove_ended()
-        self._raise_failure()
+        if self._failure is not None:
+            raise self._failure
         before = self.queue[-1] if self.queue else None
         self.queue.append(asyncio.get_running_loop().create_task(self._write(before, write)))
 
@@ -312,10 +301,6 @@ class AsyncCommits:
         while self.queue:
             await asyncio.wait([self.queue[-1]])
             self._remove_ended()
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
 
     def _remove_ended(self) -> None:
         while self.queue and self.queue[0].done():

@@ -145,7 +145,6 @@ class AesGcm:
 
 
 def _provider_of(source: Any, current: str | None) -> Any:
-    """A `KeyProvider`."""
     if hasattr(source, "current_key_id") and callable(getattr(source, "key", None)):
         if current is not None:
             raise TypeError("A key provider has its own current_key_id: leave out current=.")

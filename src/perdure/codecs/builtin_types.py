@@ -33,14 +33,13 @@ from perdure.codecs.walk import (
     TooDeep,
     decode_any,
     decode_list,
-    decode_pairs,
     encode_dict,
     encode_list,
     encode_pairs,
     expect,
-    is_utf8,
-    short_repr,
 )
+from perdure.errors.wording import short_repr
+from perdure.names import is_utf8
 
 ZONE_KEY = re.compile(r"[A-Za-z0-9_+\-]+(/[A-Za-z0-9_+\-]+)*")
 
@@ -160,9 +159,7 @@ def encode_moment(value: datetime | time, walk: Encoders, depth: int) -> Tree:
     return out
 
 
-def decode_moment(
-    cls: type[datetime] | type[time], tree: dict[str, Tree], walk: Decoders, depth: int
-) -> datetime | time:
+def decode_moment(cls: Any, tree: dict[str, Tree], walk: Decoders, depth: int) -> datetime | time:
     value: datetime | time = cls.fromisoformat(tree["iso"])
     if "tz" in tree:
         value = value.replace(tzinfo=decode_any(tree["tz"], walk, depth + 1))
@@ -313,8 +310,8 @@ def pairs_coder(cls: type, base: Any, tag: str, prefix: str = "") -> Coder:
         value = base.__new__(cls)
         if base is defaultdict:
             defaultdict.__init__(value, _decode_factory(tree[factory_key], walk, depth))
-        for key, item in decode_pairs(tree[items_key], walk, depth):
-            base.__setitem__(value, key, item)
+        for key, item in expect(tree[items_key], list):
+            base.__setitem__(value, decode_any(key, walk, depth + 1), decode_any(item, walk, depth + 1))
         return value
 
     return Coder(encode, decode)
@@ -324,14 +321,13 @@ def _encode_factory(value: defaultdict[Any, Any], walk: Encoders, depth: int) ->
     factory = value.default_factory
     if factory is None:
         return None
-    refusal = Refusal("its default_factory is not a type that may be stored", "Use a built-in or a declared type.")
-    if isinstance(factory, type):
-        try:
-            return walk[type(factory)](factory, walk, depth + 1)
-        except Refusal as inner:
-            refusal = inner
-    refusal.inside(value, ".default_factory")
-    raise refusal
+    try:
+        if not isinstance(factory, type):
+            raise Refusal("its default_factory is not a type that may be stored", "Use a built-in or a declared type.")
+        return walk[type(factory)](factory, walk, depth + 1)
+    except Refusal as refusal:
+        refusal.inside(value, ".default_factory")
+        raise
 
 
 def _decode_factory(tree: Tree, walk: Decoders, depth: int) -> Any:

@@ -197,13 +197,9 @@ def _is_same(value: Any, default: Any) -> bool:
 
 
 def dataclass_coder(cls: type) -> Coder:
-    defaults: dict[str, Callable[[], Any]] = {}
-    fields = dataclasses.fields(cls)
-    for field in fields:
-        if field.default is not dataclasses.MISSING:
-            defaults[field.name] = constant(field.default)
-        elif field.default_factory is not dataclasses.MISSING:
-            defaults[field.name] = field.default_factory
+    fields, missing = dataclasses.fields(cls), dataclasses.MISSING
+    defaults = {field.name: field.default_factory for field in fields if field.default_factory is not missing}
+    defaults |= {field.name: constant(field.default) for field in fields if field.default is not missing}
     shape = FieldShape(cls, tuple(field.name for field in fields), defaults)
     return field_coder(shape, lambda: object.__new__(cls), object.__setattr__)
 
@@ -223,12 +219,12 @@ def _not_stored(cls: type) -> frozenset[str]:
 
 def struct_coder(cls: type[msgspec.Struct]) -> Coder:
     """Fields that are not stored are None in a loaded value."""
-    names = cls.__struct_fields__
-    defaults: dict[str, Callable[[], Any]] = {}
-    stored_defaults = cls.__struct_defaults__
-    for name, default in zip(names[len(names) - len(stored_defaults) :], stored_defaults, strict=True):
-        if default is not msgspec.NODEFAULT:
-            defaults[name] = default.factory if isinstance(default, FACTORY) else constant(default)
+    names, values = cls.__struct_fields__, cls.__struct_defaults__
+    defaults = {
+        name: value.factory if isinstance(value, FACTORY) else constant(value)
+        for name, value in zip(names[len(names) - len(values) :], values, strict=True)
+        if value is not msgspec.NODEFAULT
+    }
     stored = tuple(name for name in names if name not in _not_stored(cls))
     shape = FieldShape(cls, stored, defaults)
     # Only for our own classes: a user may change a default, which must not change stored values.

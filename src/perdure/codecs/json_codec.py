@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,7 @@ from perdure.codecs.subclasses import enum_coder, exception_coder, subclass_code
 from perdure.codecs.types import (
     COLLECTIONS,
     OTHER_TAGS,
+    Kind,
     Registered,
     TypeRegistry,
     find_registration,
@@ -38,12 +40,8 @@ BUILTIN_CODERS: dict[type, tuple[str, Coder]] = {
     **BUILTIN_TYPES,
     **{cls: (name, subclass_coder(cls)) for name, cls in COLLECTIONS.items()},
 }
-BUILTIN_ENCODERS: dict[type, EncodeFn] = {
-    type(None): same,
-    bool: same,
-    **{cls: coder.encode for cls, (_, coder) in BUILTIN_CODERS.items()},
-}
-BUILTIN_DECODERS: dict[str, DecodeFn] = {name: coder.decode for name, coder in BUILTIN_CODERS.values()}
+BUILTIN_ENCODERS = {type(None): same, bool: same, **{cls: coder.encode for cls, (_, coder) in BUILTIN_CODERS.items()}}
+BUILTIN_DECODERS = {name: coder.decode for name, coder in BUILTIN_CODERS.values()}
 
 
 class JsonCodec:
@@ -123,24 +121,22 @@ class JsonCodec:
         return tree
 
 
-def class_coder(cls: Any) -> Coder:
-    match kind_of(cls):
-        case "enum":
-            return enum_coder(cls)
-        case "exception":
-            return exception_coder(cls)
-        case "subclass":
-            return subclass_coder(cls)
-        case "namedtuple":
-            return namedtuple_coder(cls)
-        case "struct":
-            return struct_coder(cls)
-        case "pydantic":
-            return pydantic_coder(cls)
-        case "dataclass":
-            return dataclass_coder(cls)
-        case _:
-            raise no_data_type(cls)
+CODERS_OF_KINDS: dict[Kind | None, Callable[[Any], Coder]] = {
+    "enum": enum_coder,
+    "exception": exception_coder,
+    "subclass": subclass_coder,
+    "namedtuple": namedtuple_coder,
+    "struct": struct_coder,
+    "pydantic": pydantic_coder,
+    "dataclass": dataclass_coder,
+}
+
+
+def class_coder(cls: type) -> Coder:
+    make = CODERS_OF_KINDS.get(kind_of(cls))
+    if make is None:
+        raise no_data_type(cls)
+    return make(cls)
 
 
 def registered_coder(registration: Registered) -> Coder:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from binascii import a2b_base64, b2a_base64
 from typing import Any
 
 from perdure.codec import DeclaredTypes, Tree
+from perdure.codecs.builtin_types import from_base64, to_base64
 from perdure.errors import UnreadableValue, UnsavableValue
 
 
@@ -27,7 +27,7 @@ class PickleSerializer:
             data = pickle.dumps(value, protocol=5)
         except Exception as error:
             raise UnsavableValue(path, f"pickle rejected it: {type(error).__name__}: {error}") from error
-        return {"$pickle": b2a_base64(data, newline=False).decode("ascii")}
+        return {"$pickle": to_base64(data)}
 
     def decode(self, tree: Tree, path: str) -> Any:
         if type(tree) is not dict or list(tree) != ["$pickle"] or type(tree["$pickle"]) is not str:
@@ -35,7 +35,7 @@ class PickleSerializer:
                 path, "it was not stored with PickleSerializer", "Load it with the codec it was saved with."
             )
         try:
-            return pickle.loads(a2b_base64(tree["$pickle"], strict_mode=True))
+            return pickle.loads(from_base64(tree["$pickle"]))
         except Exception as error:
             raise UnreadableValue(path, f"pickle failed: {type(error).__name__}: {error}") from error
 

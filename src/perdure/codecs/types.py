@@ -141,13 +141,12 @@ def stored_name(cls: type) -> str:
     return registration.name if registration is not None else BUILTIN_NAMES.get(cls) or stable_name(cls)
 
 
-class Declarations:
+class Declarations(msgspec.Struct):
     """Declared types by name."""
 
-    def __init__(self, types: MutableMapping[str, type]) -> None:
-        self.types = types
-        self.names: set[str] = set()
-        self.packages: set[str] = set()
+    types: MutableMapping[str, type]
+    names: set[str] = set()
+    packages: set[str] = set()
 
     def add(self, declared: DeclaredTypes) -> None:
         for cls in declared.types:
@@ -318,26 +317,21 @@ def declared_types(
     return DeclaredTypes(frozenset(types), explicit.names, frozenset(packages - SHARED_PACKAGES))
 
 
-def _parts(annotation: Any) -> list[object]:
-    """The direct parts of the annotation."""
-    parts: list[object] = []
-    origin = typing.get_origin(annotation)
+def _parts(annotation: Any) -> Iterable[object]:
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
-        return [type(value) for value in typing.get_args(annotation)]
+        return map(type, args)
     if origin is not None:
-        parts.append(origin)
-        parts.extend(typing.get_args(annotation))
+        return (origin, *args)
     if isinstance(annotation, typing.NewType):
-        parts.append(annotation.__supertype__)
-    elif isinstance(annotation, typing.TypeVar):
-        parts.extend([annotation.__bound__, *annotation.__constraints__])
-    elif hasattr(annotation, "__value__") and type(annotation).__name__ == "TypeAliasType":
-        parts.append(annotation.__value__)
-    elif isinstance(annotation, (list, tuple)):
-        parts.extend(annotation)  # the parameters of a Callable
-    elif isinstance(annotation, type) and origin is None:
-        parts.extend(_class_parts(annotation))
-    return parts
+        return (annotation.__supertype__,)
+    if isinstance(annotation, typing.TypeVar):
+        return (annotation.__bound__, *annotation.__constraints__)
+    if hasattr(annotation, "__value__") and type(annotation).__name__ == "TypeAliasType":
+        return (annotation.__value__,)
+    if isinstance(annotation, (list, tuple)):
+        return annotation  # the parameters of a Callable
+    return _class_parts(annotation) if isinstance(annotation, type) else ()
 
 
 def _class_parts(cls: type) -> list[object]:
@@ -345,11 +339,8 @@ def _class_parts(cls: type) -> list[object]:
     if kind is None:
         return []
     model, args = generic_origin(cls)
-    parts: list[object] = [model, *args]
-    if kind == "pydantic":
-        parts.extend(field.annotation for field in getattr(cls, "model_fields", {}).values())
-    parts.extend(_hints(cls))
-    return parts
+    fields = getattr(cls, "model_fields", {}).values() if kind == "pydantic" else ()
+    return [model, *args, *(field.annotation for field in fields), *_hints(cls)]
 
 
 @functools.lru_cache(1024)

@@ -14,6 +14,8 @@ import msgspec
 
 from perdure.codec import Tree
 from perdure.errors import UnreadableValue
+from perdure.errors.wording import short_repr
+from perdure.names import is_utf8
 
 
 def to_bytes(tree: Tree) -> bytes:
@@ -69,14 +71,6 @@ class NotDeclared(Refusal):
             f"the type {name!r} was not declared, or is not a data type",
             "Declare it with allowed_types=[...], or use register_type. If it was renamed: migrations=[...].",
         )
-
-
-def short_repr(key: object) -> str:
-    try:
-        text = repr(key)
-    except Exception:  # noqa: BLE001 - any error of a user's __repr__; another error is being reported
-        text = f"<{type(key).__qualname__}>"
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 EncodeFn: TypeAlias = Callable[[Any, "Encoders", int], Tree]
@@ -152,9 +146,7 @@ def _all_plain(value: list[Any]) -> bool:
         return all(map(str.isascii, value))
     if kinds == {int}:
         return bool(min(value) >= INT_MIN and max(value) <= INT_MAX)
-    if kinds == {float}:
-        return all(map(isfinite, value))
-    return False
+    return kinds == {float} and all(map(isfinite, value))
 
 
 def encode_dict(value: dict[Any, Any], walk: Encoders, depth: int) -> dict[str, Tree]:
@@ -225,14 +217,6 @@ def encode_fields(
     return out
 
 
-def is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def decode_any(tree: Tree, walk: Decoders, depth: int) -> Any:
     cls = type(tree)
     if cls in ATOMS:
@@ -301,10 +285,6 @@ def _decode_tagged(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
         raise
     except Exception as error:
         raise Refusal(f"the stored data is not a valid {tag}: {type(error).__name__}: {error}") from error
-
-
-def decode_pairs(tree: Tree, walk: Decoders, depth: int) -> list[tuple[Any, Any]]:
-    return [(decode_any(key, walk, depth + 1), decode_any(item, walk, depth + 1)) for key, item in expect(tree, list)]
 
 
 def expect(tree: Tree, cls: type) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from perdure.errors.wording import did_you_mean, type_name, type_names
+from perdure.errors.wording import did_you_mean, short_repr as _short, type_name, type_names
 
 
 class PerdureError(Exception):
@@ -17,14 +17,8 @@ class PerdureError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries and are copied. Calling the class would need its arguments, which are not
-        # kept, so `_rebuild` starts from the sentence and the attributes.
-        return _rebuild, (type(self), self.args, self.__dict__)
-
-
-def _rebuild(kind: type[PerdureError], args: tuple[object, ...], attributes: dict[str, object]) -> PerdureError:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(attributes)
-    return error
+        # kept, so a copy starts from the sentence and the attributes.
+        return type(self).__new__, (type(self),), {"args": self.args, **self.__dict__}
 
 
 class WorkflowException(PerdureError):
@@ -353,8 +347,3 @@ class InputMismatch(WorkflowRunnerException, ValueError):
             f"this call has {_short(given)}. Nothing was run. Resume it with resume({execution_id!r}), or choose "
             "another id."
         )
-
-
-def _short(value: object, max_length: int = 100) -> str:
-    text = repr(value)
-    return text if len(text) <= max_length else f"{text[: max_length - 3]}..."

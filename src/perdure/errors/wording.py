@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -22,6 +22,14 @@ def type_names(types: Sequence[object]) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def short_repr(value: object, max_length: int = 100, show: Callable[[object], str] = repr) -> str:
+    try:
+        text = show(value)
+    except Exception:  # noqa: BLE001 - any error of a user's __repr__; another error is being reported
+        text = f"<{type(value).__qualname__}>"
+    return text if len(text) <= max_length else f"{text[: max_length - 3]}..."
 
 
 def format_count(number: int, what: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
+
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.delta.chunk_types import Chunk, looks_like_chunks
 from perdure.checkpoints.delta.chunks import Base
@@ -18,9 +20,6 @@ from perdure.store import Store
 
 Packs = Mapping[int, Mapping[str, bytes]]
 """Chunks by commit and digest."""
-ReadChunks = Callable[[Iterable[int]], Awaitable[Packs]]
-Recall = Callable[[], Awaitable[Packs]]
-"""Chunks from a cache: some of the needed ones, none or all, possibly wrong."""
 
 READS_WORTH_CACHING = 3
 """Reads of one checkpoint, level by level, after which the store is asked to cache its chunks."""
@@ -40,28 +39,26 @@ class _Reference(NamedTuple):
     """The height of the hash tree below the reference."""
 
 
-class Assembly:
+class Assembly(msgspec.Struct):
     """Assembles checkpoints of one thread, or events of a commit. Reads commits level by level, each once."""
 
-    def __init__(
-        self, read_chunks: ReadChunks, recall: Recall | None = None, known: Mapping[str, bytes] | None = None
-    ) -> None:
-        """`known`: chunks that the caller has, by digest. These are not read."""
-        self._read_chunks = read_chunks
-        self._known = known or {}
-        self._recall = recall
-        self.reads = 0
-        """How often it read from the store. Each read fetches the chunks that those of the read before refer to."""
-        self._packs: dict[int, Mapping[str, bytes]] = {}
-        self._sizes: dict[str, int] = {}
-        self._parts: dict[str, tuple[str, int]] = {}
-        """References so far, split into digest and commit."""
-        self._pointers: dict[str, Sequence[tuple[Any, int]]] = {}
-        """The references inside each chunk so far, with their depths."""
-        self._plain: dict[str, Tree] = {}
-        """The values of chunks without references."""
-        self._unfilled: dict[str, tuple[list[Tree], list[_Reference]]] = {}
-        """References to other chunks, filled when they are used for the first time."""
+    _read_chunks: Callable[[Iterable[int]], Awaitable[Packs]]
+    _recall: Callable[[], Awaitable[Packs]] | None = None
+    """Returns chunks from a cache: some of the needed ones, none or all, possibly wrong."""
+    _known: Mapping[str, bytes] = {}
+    """Chunks that the caller has, by digest. These are not read."""
+    reads: int = 0
+    """How often it read from the store. Each read fetches the chunks that those of the read before refer to."""
+    _packs: dict[int, Mapping[str, bytes]] = {}
+    _sizes: dict[str, int] = {}
+    _parts: dict[str, tuple[str, int]] = {}
+    """References so far, split into digest and commit."""
+    _pointers: dict[str, Sequence[tuple[Any, int]]] = {}
+    """The references inside each chunk so far, with their depths."""
+    _plain: dict[str, Tree] = {}
+    """The values of chunks without references."""
+    _unfilled: dict[str, tuple[list[Tree], list[_Reference]]] = {}
+    """References to other chunks, filled when they are used for the first time."""
 
     async def tree(self, root: bytes, what: str) -> tuple[Tree, Base | None]:
         """The whole tree, and its chunks if it has any. Raises UnreadableValue, whatever the bytes hold, and for a
@@ -241,7 +238,7 @@ def new_assembly(
             return await store.read_chunks(thread_id, numbers)
 
     recall = getattr(store, "recall", None) if recalls else None
-    return Assembly(read_chunks, None if recall is None else partial(recall, thread_id), known)
+    return Assembly(read_chunks, None if recall is None else partial(recall, thread_id), known or {})
 
 
 async def read_checkpoint_tree(

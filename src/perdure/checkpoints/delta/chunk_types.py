@@ -78,13 +78,10 @@ Same = tuple[int, int]
 """How many at the beginning, and how many at the end."""
 
 
-class Layers:
+class Layers(msgspec.Struct):
     """The hash tree over the elements of one list, dict or text: nodes of elements, nodes of those, up to one."""
 
-    __slots__ = ("_layers",)
-
-    def __init__(self) -> None:
-        self._layers: list[_Layer] = []
+    _layers: list[_Layer] = []
 
     def update(self, elements: Sequence[Piece], same: Same, form: bytes, make: MakeChunk) -> tuple[Chunk, int]:
         """The top node and its height for these elements. The JSON of a node is `form` around its elements.
@@ -106,14 +103,11 @@ class Layers:
             height += 1
 
 
-class _Layer:
-    __slots__ = ("ends", "nodes")
-
-    def __init__(self) -> None:
-        self.nodes: list[Piece] = []
-        """The nodes, as elements of the layer above."""
-        self.ends: list[int] = []
-        """The index after the last element of each node."""
+class _Layer(msgspec.Struct):
+    nodes: list[Piece] = []
+    """The nodes, as elements of the layer above."""
+    ends: list[int] = []
+    """The index after the last element of each node."""
 
     def update(self, elements: Sequence[Piece], same: Same, form: bytes, make: MakeChunk) -> Same:
         """How many nodes, at both ends, are unchanged."""
@@ -205,31 +199,29 @@ def all_kids(pieces: list[Piece]) -> tuple[Chunk, ...]:
 _NOTHING = object()
 
 
-class Memo:
+class Memo(msgspec.Struct):
     """The pieces of the value at one path of the tree, so that the chunker does not make unchanged ones again.
 
     All its chunks are in use by the last checkpoint. A value that a checkpoint lacks is forgotten, since the checkpoint
     drops its chunks.
     """
 
-    __slots__ = ("inside", "is_large", "items", "kind", "layers", "piece", "pieces", "raws", "value")
-
-    def __init__(self) -> None:
-        self.is_large = False
-        """Whether it was large last time: then the chunker does not try the small form."""
-        self.forget(None)
+    is_large: bool = False
+    """Whether it was large last time: then the chunker does not try the small form."""
+    kind: type | None = None
+    value: Any = _NOTHING
+    piece: Piece = (b"", ())
+    inside: dict[str, Memo] = {}
+    items: list[Any] = []
+    """The items of a list. Trees never change, so the same object is the same value."""
+    raws: list[Any] = []
+    """The items in comparable form."""
+    pieces: list[Piece] = []
+    layers: Layers | None = None
 
     def forget(self, kind: type | None) -> None:
-        self.kind = kind
-        self.value: Any = _NOTHING
-        self.piece: Piece = (b"", ())
-        self.inside: dict[str, Memo] = {}
-        self.items: list[Any] = []
-        """The items of a list. Trees never change, so the same object is the same value."""
-        self.raws: list[Any] = []
-        """The items in comparable form."""
-        self.pieces: list[Piece] = []
-        self.layers: Layers | None = None
+        self.kind, self.value, self.piece, self.layers = kind, _NOTHING, (b"", ()), None
+        self.inside, self.items, self.raws, self.pieces = {}, [], [], []
 
     def at(self, key: str) -> Memo:
         memo = self.inside.get(key)

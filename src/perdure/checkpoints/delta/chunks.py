@@ -72,21 +72,20 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
     """References of the checkpoint before that this one lacks, by the first characters of their digests."""
 
 
-class Chunker:
+class Chunker(msgspec.Struct):
     """Packs the checkpoints of one thread, one after the other. Holds the chunks of the last one."""
 
-    def __init__(self, base: Base | None = None) -> None:
-        """`base`: the chunks of the checkpoint before the first one; called when that is packed."""
-        self._base = base
-        self._chunks: dict[str, Chunk] = {}
-        self.size = 0
-        """Bytes of all chunks that the last checkpoint has."""
-        self._roots: tuple[Chunk, ...] = ()
-        self._texts: dict[str, Piece] = {}
-        self._memo = Memo()
-        self._number = 0
-        self._new: dict[str, bytes] = {}
-        self._constant: tuple[bytes, Piece] | None = None
+    _base: Base | None = None
+    """The chunks of the checkpoint before the first one; called when that is packed."""
+    _chunks: dict[str, Chunk] = {}
+    size: int = 0
+    """Bytes of all chunks that the last checkpoint has."""
+    _roots: tuple[Chunk, ...] = ()
+    _texts: dict[str, Piece] = {}
+    _memo: Memo = msgspec.field(default_factory=Memo)
+    _number: int = 0
+    _new: dict[str, bytes] = {}
+    _constant: tuple[bytes, Piece] | None = None
 
     def pack(self, number: int, tree: dict[str, Tree] | None, constant: bytes = b"{}") -> Packed:
         """Pack the checkpoint's tree of one commit, if it has one.
@@ -242,10 +241,8 @@ class Chunker:
             memo.forget(str)  # only `_long_text` makes pieces that a longer text can continue
         if piece is not None:
             return piece
-        if len(value) <= LONG_TEXT:
-            piece = self._reference(self._chunk(_encode(value), ()))
-        else:
-            piece = self._long_text(value, memo)
+        is_long = len(value) > LONG_TEXT
+        piece = self._long_text(value, memo) if is_long else self._reference(self._chunk(_encode(value), ()))
         piece[1][0].text = value
         self._texts[value] = piece
         return piece
@@ -293,9 +290,7 @@ class Chunker:
         if type(raw) is bytes and len(raw) <= SMALL and not looks_like_chunks(raw):
             return raw, ()
         inline, kids = self._value(item, None)
-        if len(inline) <= SMALL:
-            return inline, kids
-        return self._reference(self._chunk(inline, kids))
+        return (inline, kids) if len(inline) <= SMALL else self._reference(self._chunk(inline, kids))
 
     def _dict(self, value: dict[str, Tree], memo: Memo | None) -> Piece:
         if memo is None or not memo.is_large:

@@ -8,12 +8,13 @@ next one.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import is_
 from typing import Any
+
+import msgspec
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint, due_at, utc_now
 from perdure.checkpoints.delta.chunks import Chunker
@@ -22,7 +23,7 @@ from perdure.checkpoints.feed import encode_events
 from perdure.checkpoints.history.retention import RetentionIndex
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.errors import UnsavableValue
-from perdure.events import WorkflowEvent
+from perdure.events import RequestTerms, WorkflowEvent
 from perdure.isolation import has_only_known_copies, is_fully_copied
 from perdure.records import ChildCheckpoint, Commit, Lease, LoggedEvents, OpenedThread, PendingRequest
 
@@ -38,13 +39,12 @@ class _EncodedList:
     """How many of the items are known to be immutable."""
 
 
-class IncrementalEncoder:
+class IncrementalEncoder(msgspec.Struct):
     """Encodes a dict in every commit. Items of its lists that are the same objects as before, and that `is_immutable`
     accepts, keep their trees; everything else is encoded each time, since user code may have changed it."""
 
-    def __init__(self, is_immutable: Callable[[Any], bool]) -> None:
-        self._is_immutable = is_immutable
-        self._encoded: dict[str, _EncodedList] = {}
+    _is_immutable: Callable[[Any], bool]
+    _encoded: dict[str, _EncodedList] = {}
 
     def encode(self, values: Mapping[str, Any], path: str, codec: Codec) -> Tree:
         """Raises UnsavableValue."""
@@ -115,21 +115,14 @@ class Recent:
 
 
 def encode_commit(
-    lease: Lease,
-    number: int,
+    draft: Commit,
     checkpoint: WorkflowCheckpoint | None,
     events: Sequence[WorkflowEvent],
-    run_id: str,
     *,
     base: Recent | None,
     graph: bytes,
     last_seq: int,
     codec: Codec,
-    status: str,
-    unsettled: Sequence[int] = (),
-    consumed: Sequence[str] = (),
-    prunes: Sequence[int] = (),
-    prunes_events_before: int = 0,
 ) -> tuple[Commit, list[Tree]]:
     """The commit, encoded before user code can change a value, and its logged events as trees. Raises UnsavableValue.
 
@@ -147,30 +140,24 @@ def encode_commit(
         requests = _changed_requests(checkpoint, base)
     trees = encode_events(events, codec)
     chunker = Chunker() if base is None else base.chunker
-    packed = chunker.pack(number, tree, graph)
+    packed = chunker.pack(draft.number, tree, graph)
     logged = None
     if trees:
         body, refers, own = chunker.pack_events(trees)
-        logged = LoggedEvents(last_seq + 1, len(trees), body, refers, own, number, run_id, timestamp, info)
+        of_commit = (draft.number, draft.run_id, timestamp, info)
+        logged = LoggedEvents(last_seq + 1, len(trees), body, refers, own, *of_commit)
     continues = checkpoint is not None or (logged is not None and logged.refers)
-    commit = Commit(
-        lease,
-        number,
-        info,
-        packed.root,
-        logged,
-        unsettled,
-        consumed,
-        status,
-        run_id,
-        timestamp,
-        base.number or None if base is not None and continues else None,
-        packed.chunks,
-        packed.dropped,
-        requests,
-        due,
-        prunes,
-        prunes_events_before,
+    commit = msgspec.structs.replace(
+        draft,
+        info=info,
+        root=packed.root,
+        events=logged,
+        timestamp=timestamp,
+        parent=base.number or None if base is not None and continues else None,
+        chunks=packed.chunks,
+        dropped=packed.dropped,
+        requests=requests,
+        due_at=due,
     )
     return commit, trees
 
@@ -185,25 +172,18 @@ def _changed_requests(checkpoint: WorkflowCheckpoint, base: Recent) -> list[Pend
 
 
 def pending_request(thread_id: str, event: WorkflowEvent, asked_at: datetime) -> PendingRequest:
-    terms = event.terms
-    return PendingRequest(
-        thread_id,
-        str(event.request_id),
-        str(event.source_executor_id),
-        asked_at,
-        None if terms is None else terms.deadline,
-        None if terms is None else terms.assignee,
-    )
+    request_id, executor_id, terms = str(event.request_id), str(event.source_executor_id), event.terms or RequestTerms()
+    return PendingRequest(thread_id, request_id, executor_id, asked_at, terms.deadline, terms.assignee)
 
 
-class RecentThreads:
+class RecentThreads(msgspec.Struct):
     """A cache by thread. The run that opens a thread takes its entry out, and puts it back at its end."""
 
-    def __init__(self) -> None:
-        self._threads: OrderedDict[str, tuple[Lease, int, Recent]] = OrderedDict()
-        self._bytes = 0
-        self.changes = 0
-        """How often this storage pinned, unpinned or removed a checkpoint: earlier lists are out of date then."""
+    _threads: dict[str, tuple[Lease, int, Recent]] = {}
+    """The oldest first."""
+    _bytes: int = 0
+    changes: int = 0
+    """How often this storage pinned, unpinned or removed a checkpoint: earlier lists are out of date then."""
 
     def take(self, opened: OpenedThread, declared: DeclaredTypes) -> Recent | None:
         if opened.lease.thread_id not in self._threads:

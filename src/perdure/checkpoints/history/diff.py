@@ -6,7 +6,8 @@ checkpoint: `state['notes'][3].author` is `checkpoint.state['notes'][3].author`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import takewhile
@@ -18,11 +19,12 @@ import msgspec
 from perdure.checkpoints.delta.chunk_types import same_ends
 from perdure.checkpoints.encode import tool_codec
 from perdure.codec import Encoded, Tree
-from perdure.codecs.builtin_types import Opaque, opaque_tree
-from perdure.codecs.json_codec import BUILTIN_ENCODERS, JsonCodec
+from perdure.codecs.builtin_types import Opaque
+from perdure.codecs.json_codec import JsonCodec
 from perdure.codecs.types import TypeRegistry
 from perdure.codecs.walk import EncodeFn, Encoders, Refusal, encode_fields
-from perdure.errors import UnreadableValue, UnsavableValue
+from perdure.errors import UnreadableValue
+from perdure.errors.wording import short_repr
 from perdure.events import WorkflowEvent
 from perdure.names import stable_name
 from perdure.records import Counters, Record, SuspendedDelivery
@@ -116,9 +118,7 @@ class _Inside:
 
 
 def _kind(tree: Tree) -> str:
-    if type(tree) is dict:
-        return str(tree.get("$type", "dict"))
-    return type(tree).__name__
+    return str(tree.get("$type", "dict")) if type(tree) is dict else type(tree).__name__
 
 
 def _inside(tree: Tree) -> _Inside | None:
@@ -283,39 +283,33 @@ def compare_checkpoints(before: WorkflowCheckpoint, after: WorkflowCheckpoint) -
     if not (before.graph_signature and after.graph_signature):  # then only the hash can differ
         names.append("graph_signature_hash")
     changes: list[Change] = []
-    walk = _encoders()
+    codec = _ComparingCodec()
     for name in names:
-        old, new = (_tree(getattr(checkpoint, name), name, walk) for checkpoint in (before, after))
+        old, new = (codec.encode(getattr(checkpoint, name), name) for checkpoint in (before, after))
         changes += compare(old, new, name, name)
     return CheckpointDiff(before.checkpoint_id, after.checkpoint_id, tuple(changes))
 
 
-def _tree(value: object, path: str, walk: Encoders) -> Tree:
-    try:
-        return walk[type(value)](value, walk, 0)
-    except Refusal as refusal:
-        raise UnsavableValue(refusal.path(path), refusal.reason, refusal.remedy) from refusal.__cause__
+class _ComparingCodec(JsonCodec):
+    """The lenient codec. A value that only another serializer can store is compared by its repr."""
 
+    def __init__(self) -> None:
+        super().__init__(lenient=True)
+        self._encoders |= {
+            Encoded: lambda value, walk, depth: value.tree,
+            Counters: _fields(Counters, "epoch"),
+            Record: _fields(Record, "run_id"),
+            SuspendedDelivery: _fields(SuspendedDelivery, "run_id"),
+            WorkflowEvent: _fields(
+                WorkflowEvent, "request_type", "replayed", "seq", "timestamp", "thread_id", "run_id"
+            ),
+        }
 
-def _encoders() -> Encoders:
-    """The encoders of the lenient codec. A value that only another serializer can store is compared by its repr."""
-    codec = JsonCodec(lenient=True)
-
-    def encoder_of(cls: type) -> EncodeFn:
+    def encoder_of(self, cls: type) -> EncodeFn:
         try:
-            return codec.encoder_of(cls)
+            return super().encoder_of(cls)
         except Refusal:
-            return lambda value, walk, depth: {"$type": stable_name(cls), "$value": _repr(value)}
-
-    own: dict[type, EncodeFn] = {
-        Opaque: lambda value, walk, depth: opaque_tree(value),
-        Encoded: lambda value, walk, depth: value.tree,
-        Counters: _fields(Counters, "epoch"),
-        Record: _fields(Record, "run_id"),
-        SuspendedDelivery: _fields(SuspendedDelivery, "run_id"),
-        WorkflowEvent: _fields(WorkflowEvent, "request_type", "replayed", "seq", "timestamp", "thread_id", "run_id"),
-    }
-    return Encoders({**BUILTIN_ENCODERS, **own}, encoder_of)
+            return lambda value, walk, depth: {"$type": stable_name(cls), "$value": short_repr(value, sys.maxsize)}
 
 
 def _fields(cls: type[msgspec.Struct], *ignored: str) -> EncodeFn:
@@ -343,15 +337,7 @@ class _Short(Repr):
 
 
 def _to_short_text(value: object) -> str:
-    text = _repr(value, _Short().repr)
-    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[: _MAX_SHOWN_CHARS - 3]}..."
-
-
-def _repr(value: object, show: Callable[[object], str] = repr) -> str:
-    try:
-        return show(value)
-    except Exception:  # noqa: BLE001  # a user's __repr__ may raise anything
-        return f"<{type(value).__qualname__}>"
+    return short_repr(value, _MAX_SHOWN_CHARS, _Short().repr)
 
 
 def _both(old: Any, new: Any) -> tuple[str, str]:

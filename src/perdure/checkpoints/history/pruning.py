@@ -167,27 +167,22 @@ async def prune(
     threads = [thread for thread in threads if rule.states is None or thread.status in rule.states]
     before = 0 if dry_run else await _size_of(storage)
     delete = _delete_thread if whole_threads else _delete_checkpoints
-    outcome: PrunedThread | SkippedThread | None
-    pruned: list[PrunedThread] = []
-    skipped: list[SkippedThread] = []
+    outcomes: list[PrunedThread | SkippedThread | None] = []
     for done, thread in enumerate(threads, 1):
         started = monotonic()
         try:
-            outcome = await delete(storage, thread, rule, dry_run=dry_run)
+            outcomes.append(await delete(storage, thread, rule, dry_run=dry_run))
         except ThreadBusy as busy:
-            outcome = SkippedThread(thread.thread_id, f"run {busy.run_id!r} owns it")
+            outcomes.append(SkippedThread(thread.thread_id, f"run {busy.run_id!r} owns it"))
         except (DamagedCheckpoint, DamagedStore) as damage:
-            outcome = SkippedThread(thread.thread_id, f"it is damaged: {damage.reason}")
-        if isinstance(outcome, PrunedThread):
-            pruned.append(outcome)
-        elif outcome is not None:
-            skipped.append(outcome)
+            outcomes.append(SkippedThread(thread.thread_id, f"it is damaged: {damage.reason}"))
         if progress is not None:
             progress(done, len(threads))
         if not dry_run and done < len(threads):  # a long list must not keep other users of the store waiting
             await asyncio.sleep(min(monotonic() - started, MAX_PAUSE_SECONDS))
     freed = None if dry_run else max(0, before - await _size_of(storage))
-    return PruneReport(tuple(pruned), tuple(skipped), freed, dry_run)
+    pruned = tuple(outcome for outcome in outcomes if isinstance(outcome, PrunedThread))
+    return PruneReport(pruned, tuple(each for each in outcomes if isinstance(each, SkippedThread)), freed, dry_run)
 
 
 async def _size_of(storage: StoreCheckpointStorage) -> int:
@@ -207,9 +202,7 @@ async def _delete_checkpoints(
             events_before = outdated.events_before if checkpoint_ids else 0
             count = await storage.store.prune(thread.thread_id, checkpoint_ids, events_before=events_before)
             storage._recent.changes += count > 0
-    if not count:
-        return None
-    return PrunedThread(thread.thread_id, thread.workflow_name, count, outdated.events_before)
+    return PrunedThread(thread.thread_id, thread.workflow_name, count, outdated.events_before) if count else None
 
 
 async def _delete_thread(
@@ -232,23 +225,18 @@ async def _delete_thread(
 async def _reason_to_stay(store: Store, thread: ThreadInfo, rule: _Rule) -> str | None:
     if thread.run_id is not None:
         return f"run {thread.run_id!r} owns it"
-    named = rule.states or frozenset()
     header = await store.thread_header(thread.thread_id)
     if header is None:
         return "it is gone already"
-    if header.pins:
-        return f"it has pinned checkpoints: {len(header.pins)}"
-    if header.inbox:
-        return f"messages wait in its inbox: {len(header.inbox)}"
-    if thread.status in named:
-        return None
-    if header.requests:
-        return f"requests are pending: {len(header.requests)}"
-    if thread.status not in _AT_REST:
-        return f"it is not at rest ({thread.status or 'without a status'})"
-    if header.due_at is not None:
-        return f"it resumes by itself at {header.due_at.isoformat()}"
-    return None
+    is_named = rule.states is not None and thread.status in rule.states
+    reasons = {
+        f"it has pinned checkpoints: {len(header.pins)}": header.pins,
+        f"messages wait in its inbox: {len(header.inbox)}": header.inbox,
+        f"requests are pending: {len(header.requests)}": header.requests and not is_named,
+        f"it is not at rest ({thread.status or 'without a status'})": thread.status not in _AT_REST and not is_named,
+        f"it resumes by itself at {header.due_at and header.due_at.isoformat()}": header.due_at and not is_named,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def _check_options(

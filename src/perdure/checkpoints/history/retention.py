@@ -10,9 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
 
 from perdure.records import CheckpointInfo
+
+T = TypeVar("T", bound=Any)
+"""A checkpoint, or its info."""
 
 
 class Outdated(NamedTuple):
@@ -107,8 +112,7 @@ def _kept_count(retention: Retention) -> int:
 
 def find_beyond_last(infos: Sequence[CheckpointInfo], head: CheckpointInfo, count: int) -> set[int]:
     """Numbers of the checkpoints that are not among the last `count` of the line to the head."""
-    kept = {info.number for info in line_to(infos, head, count)}
-    return {info.number for info in infos if info.number not in kept}
+    return {info.number for info in infos} - {info.number for info in line_to(infos, head, count)}
 
 
 def find_older(infos: Iterable[CheckpointInfo], now: datetime | None, age: timedelta) -> set[int]:
@@ -126,11 +130,11 @@ def select_outdated(infos: Sequence[CheckpointInfo], head: CheckpointInfo, numbe
     return Outdated(tuple(info for info in infos if info.number in deleted), events_before)
 
 
-def line_to(infos: Iterable[CheckpointInfo], head: CheckpointInfo, count: int | None = None) -> list[CheckpointInfo]:
+def line_to(infos: Iterable[T], head: T, count: int | None = None) -> list[T]:
     """The checkpoints that lead to the head, newest first, the head included; at most `count` of them."""
     by_id = {info.checkpoint_id: info for info in infos if info.number != head.number}
-    line: list[CheckpointInfo] = []
-    current: CheckpointInfo | None = head
+    line: list[T] = []
+    current: T | None = head
     while current is not None and (count is None or len(line) < count):
         line.append(current)
         current = by_id.pop(current.previous_checkpoint_id or "", None)  # each once: a saved id may make a loop
@@ -168,24 +172,23 @@ MAX_CARRIED_ENTRIES = 10_000
 """A run does not pass longer lists to the next run."""
 
 
-class RetentionIndex:
+class RetentionIndex(msgspec.Struct):
     """The stored checkpoints of one thread, and which of them retention deletes next."""
 
-    def __init__(self, retention: Retention, infos: Sequence[CheckpointInfo], changes: int) -> None:
-        self._retention = retention
-        self._listed: Sequence[CheckpointInfo] | None = infos
-        """The list from the store, until the first checkpoint after it."""
-        self._changes = changes
-        self._head: CheckpointInfo | None = None
-        self._listed_at: datetime | None = None
-        self._queue: list[tuple[datetime | int, int, bool]] = []
-        """A heap, next to delete first: time or number; number; whether it is pinned."""
-        self._numbers: deque[int] = deque()
-        """Of checkpoints that are not pinned, oldest first; some are deleted already."""
-        self._deleted: set[int] = set()
-        self._entry = 0
-        """The result of `find_entry`."""
-        self._events_before = 0
+    _retention: Retention
+    _listed: Sequence[CheckpointInfo] | None
+    """The list from the store, until the first checkpoint after it."""
+    _changes: int
+    _head: CheckpointInfo | None = None
+    _listed_at: datetime | None = None
+    _queue: list[tuple[datetime | int, int, bool]] = []
+    """A heap, next to delete first: time or number; number; whether it is pinned."""
+    _numbers: deque[int] = msgspec.field(default_factory=deque)
+    """Of checkpoints that are not pinned, oldest first; some are deleted already."""
+    _deleted: set[int] = set()
+    _entry: int = 0
+    """The result of `find_entry`."""
+    _events_before: int = 0
 
     def __len__(self) -> int:
         return len(self._numbers)

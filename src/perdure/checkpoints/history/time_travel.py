@@ -42,7 +42,7 @@ from perdure.errors import (
 )
 from perdure.events import WorkflowRunState
 from perdure.names import check_identifier, checkpoint_id_of, new_item_id, new_thread_id
-from perdure.records import CheckpointInfo, Lease, ThreadHeader
+from perdure.records import CheckpointInfo, Commit, Lease, ThreadHeader
 from perdure.store import Store
 
 if TYPE_CHECKING:
@@ -287,20 +287,17 @@ def refuse_other_thread(info: CheckpointInfo, thread_id: str) -> None:
 async def add_fork(store: Store, fork: WorkflowCheckpoint, codec: Codec) -> CheckpointInfo:
     """Add the fork as a new thread, with its own copies of all chunks. Raises UnsavableValue or ThreadExists; then
     nothing is written."""
-    lease, base = Lease(fork.thread_id, "fork", 1), Recent(DeclaredTypes(), requests={})
-    graph = encode_graph(fork)
-    commit, _ = encode_commit(
-        lease, 1, fork, (), "", base=base, graph=graph, last_seq=0, codec=codec, status=fork.status
-    )
+    draft, base = Commit(Lease(fork.thread_id, "fork", 1), 1, status=fork.status), Recent(DeclaredTypes(), requests={})
+    commit, _ = encode_commit(draft, fork, (), base=base, graph=encode_graph(fork), last_seq=0, codec=codec)
     header = ThreadHeader(
         fork.thread_id,
         fork.workflow_name,
-        commit.number,
-        lease.fence,
-        fork.status,
-        fork.timestamp,
+        number=1,
+        fence=1,
+        status=fork.status,
+        updated_at=fork.timestamp,
         last_seq=0,
-        head=commit.number,
+        head=1,
         due_at=commit.due_at,
         requests=commit.requests or (),
     )
@@ -341,7 +338,6 @@ def merge_about(head: WorkflowCheckpoint, changes: Any) -> dict[str, Any]:
 
 
 def _non_json_values(value: Any) -> Iterator[Any]:
-    """The parts of the value that JSON cannot hold."""
     if type(value) is dict:
         yield from (key for key in value if type(key) is not str)
         value = list(value.values())

@@ -53,9 +53,9 @@ def levels(tree: dict[str, Tree], path: Path = ()) -> Iterator[tuple[Path, dict[
         yield from levels(child, (*path, child["executor_id"]))
 
 
-def levels_of_deliveries(tree: dict[str, Tree]) -> dict[int, Path]:
+def levels_of_deliveries(tree: dict[str, Tree]) -> dict[int | None, Path]:
     """The level of each due or suspended delivery: a journal entry names only its delivery."""
-    paths: dict[int, Path] = {}
+    paths: dict[int | None, Path] = {}
     for path, level in levels(tree):
         for sent in level.get("messages", {}).values():
             paths.update((delivery[0], path) for delivery in sent)

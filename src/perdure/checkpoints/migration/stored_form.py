@@ -131,17 +131,20 @@ class StoredForm(StoredLevel):
             reason = "the graph has such an executor already" if new_id else "an id is not empty"
             raise ValueError(f"{old!r} cannot become {new!r}: {reason}")
         has_inner = executor_id in signature.get("children", {})
+        renamings: dict[Path | None, Renaming] = {}  # of the levels that lead to it
+        for depth in range(len(parents) + 1):
+            outer = "".join(f"{parent}/" for parent in parents[depth:])
+            renamings[parents[:depth]] = Renaming(outer + executor_id, outer + new_id, has_inner)
         for _, level in levels(self.tree):
             for answer in level.get("answered", {}).values():  # expired ones name it by its whole path
-                answer[2] = _renaming_from((), parents, executor_id, new_id, has_inner).path(answer[2])
+                answer[2] = renamings[()].path(answer[2])
         paths = levels_of_deliveries(self.tree)
         for entry in self._waiting:
-            path = paths.get(entry.delivery_id) if entry.delivery_id is not None else None
-            if path is not None and path == parents[: len(path)]:
-                _renaming_from(path, parents, executor_id, new_id, has_inner).in_journal(entry.tree)
+            if (renaming := renamings.get(paths.get(entry.delivery_id))) is not None:
+                renaming.in_journal(entry.tree)
         for path, level in [*levels(self.tree)]:
-            if path == parents[: len(path)]:
-                _renaming_from(path, parents, executor_id, new_id, has_inner).in_level(level)
+            if path in renamings:
+                renamings[path].in_level(level)
         today: Any = self._today
         for parent in parents:
             today = today.get("children", {}).get(parent, {})
@@ -229,11 +232,6 @@ class StoredForm(StoredLevel):
             signature["start"] = new
         if old in signature.get("children", {}):
             signature["children"][new] = signature["children"].pop(old)
-
-
-def _renaming_from(path: Path, parents: Path, executor_id: str, new_id: str, has_inner: bool) -> Renaming:
-    steps = parents[len(path) :]
-    return Renaming("/".join((*steps, executor_id)), "/".join((*steps, new_id)), has_inner)
 
 
 def _type_name(cls: type | str) -> str:

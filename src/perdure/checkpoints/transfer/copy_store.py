@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.checkpoints.access import refuse_missing_key, storage_errors
+from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.transfer.dump import visible_part
 from perdure.checkpoints.transfer.threads import add_thread, read_commits, read_header, run_in_thread, write_thread
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadExists
@@ -69,7 +69,7 @@ async def copy_store(
     if _location(source) == _location(target):
         raise ValueError("source and target are the same store: there is nothing to copy.")
     for storage in (source, target):
-        await refuse_missing_key(storage.store)
+        await storage.refuse_missing_key()
     if isinstance(thread_ids, str):
         raise TypeError(f"thread_ids expects several ids, got the string {thread_ids!r}.")
     wanted, unknown = await _thread_ids(source, workflow_name, None if thread_ids is None else [*thread_ids])
@@ -146,7 +146,6 @@ async def _copy_thread(source: Store, target: Store, thread_id: str) -> bool:
 
 
 async def _check_same(source: Store, target: Store, thread_id: str) -> None:
-    """Raises like `_copy_thread`."""
     try:
         ours = await read_header(source, thread_id)
         digest = None if ours is None else await _digest_visible(source, ours)
@@ -166,7 +165,6 @@ async def _check_same(source: Store, target: Store, thread_id: str) -> None:
 
 
 async def _digest_visible(store: Store, header: ThreadHeader) -> bytes:
-    """A digest of the readable content of the thread's commits."""
     digest = sha256()
 
     def add(commits: Sequence[Commit]) -> None:

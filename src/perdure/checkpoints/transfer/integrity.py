@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 
+import msgspec
+
 from perdure.checkpoints.delta.assembly import find_references, pointers_of, verify_chunk
 from perdure.checkpoints.delta.chunk_types import looks_like_chunks
 from perdure.codec import Tree
@@ -47,11 +49,10 @@ class ThreadIntegrity:
         """Problems of the journal, the inbox and the requests."""
         header = self._header
         for entry in header.journal:
+            journal = f"the journal of delivery {entry.delivery_id}"
             if entry.number != header.number:
-                yield self._damage(
-                    f"the journal of delivery {entry.delivery_id} extends commit {entry.number}, not the last"
-                )
-            yield from map(self._damage, _undecodable(entry.body, f"the journal of delivery {entry.delivery_id}"))
+                yield self._damage(f"{journal} extends commit {entry.number}, not the last")
+            yield from map(self._damage, _undecodable(entry.body, journal))
         for item in header.inbox:
             yield from map(self._damage, _undecodable(item.body, f"item {item.item_id!r} of the inbox"))
         for request in header.requests:
@@ -68,36 +69,30 @@ class ThreadIntegrity:
         self._last = max(self._last, number)
         self._last_state = (commit.status, commit.timestamp, *([] if info is None else [info.workflow_name]))
         name = None if info is None else info.checkpoint_id
-        for reason in self._chunks.add(commit):
-            yield self._damage(reason, name)
+        yield from (self._damage(reason, name) for reason in self._chunks.add(commit))
         if info is not None:
-            yield from self._check_checkpoint(commit, info)
+            yield from (self._damage(reason, name) for reason in self._check_checkpoint(commit, info))
         if commit.parent is not None and commit.parent not in self._numbers:
             yield self._damage(f"commit {number} continues from commit {commit.parent}, which does not exist", name)
         self._numbers.add(number)
         if commit.events is not None and commit.events.first_seq >= self._header.first_seq:
-            for reason in self._check_events(commit.events, number):
-                yield self._damage(reason, name)
+            yield from (self._damage(reason, name) for reason in self._check_events(commit.events, number))
 
-    def _check_checkpoint(self, commit: Commit, info: CheckpointInfo) -> Iterator[Damage]:
-        number, name = commit.number, info.checkpoint_id
+    def _check_checkpoint(self, commit: Commit, info: CheckpointInfo) -> Iterator[str]:
+        number, name, previous = commit.number, info.checkpoint_id, info.previous_checkpoint_id
         if (info.number, info.thread_id) != (number, self._header.thread_id):
-            yield self._damage(
-                f"commit {number} holds a checkpoint of commit {info.number} of {info.thread_id!r}", name
-            )
+            yield f"commit {number} holds a checkpoint of commit {info.number} of {info.thread_id!r}"
         if name in self._ids:
-            yield self._damage(f"commit {number} and an earlier one have the same checkpoint id", name)
+            yield f"commit {number} and an earlier one have the same checkpoint id"
         self._ids.add(name)
         self.checkpoints[number] = name
         before = self.checkpoints.get(commit.parent or 0)
-        if before not in (None, info.previous_checkpoint_id):
-            previous = info.previous_checkpoint_id
-            yield self._damage(f"its commit continues from {before!r}, but it names {previous!r}", name)
+        if before not in (None, previous):
+            yield f"its commit continues from {before!r}, but it names {previous!r}"
         if commit.root is None:
-            yield self._damage(f"commit {number} has no content", name)
+            yield f"commit {number} has no content"
         else:
-            for reason in self._chunks.check(commit.root, "its root"):
-                yield self._damage(reason, name)
+            yield from self._chunks.check(commit.root, "its root")
 
     def _check_events(self, events: LoggedEvents, number: int) -> Iterator[str]:
         if events.first_seq != self._next_seq or events.count < 1:
@@ -138,14 +133,13 @@ def _undecodable(body: bytes, what: str) -> Iterator[str]:
         yield str(error)
 
 
-class ChunkIndex:
+class ChunkIndex(msgspec.Struct):
     """The chunks of all commits so far, without their content."""
 
-    def __init__(self) -> None:
-        self._heights: dict[str, int] = {}
-        """By reference: the height of its hash tree. A broken chunk is not even a value."""
-        self._broken: dict[str, str] = {}
-        """By reference: the problem of the chunk or of a chunk that it refers to."""
+    _heights: dict[str, int] = {}
+    """By reference: the height of its hash tree. A broken chunk is not even a value."""
+    _broken: dict[str, str] = {}
+    """By reference: the problem of the chunk or of a chunk that it refers to."""
 
     def add(self, commit: Commit) -> Iterator[str]:
         """Add the chunks of the next commit; yields the problems of damaged ones. A chunk that refers to a damaged

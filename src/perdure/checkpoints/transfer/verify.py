@@ -86,15 +86,14 @@ def _is_outage(error: Exception) -> bool:
     return isinstance(error, StorageFailed) and not isinstance(error.__cause__, ROW_ERRORS)
 
 
-class _ThreadCheck:
-    def __init__(self, store: Store, thread_id: str) -> None:
-        self._store = store
-        self._thread_id = thread_id
-        self.damages: list[Damage] = []
-        self._listed: ThreadInfo | None = None
-        self._header: ThreadHeader | None = None
-        self._infos: Sequence[CheckpointInfo] = ()
-        self._head: Commit | None = None
+class _ThreadCheck(msgspec.Struct):
+    _store: Store
+    _thread_id: str
+    damages: list[Damage] = []
+    _listed: ThreadInfo | None = None
+    _header: ThreadHeader | None = None
+    _infos: Sequence[CheckpointInfo] = ()
+    _head: Commit | None = None
 
     def add_error(self, error: Exception) -> None:
         if isinstance(error, DamagedCheckpoint):
