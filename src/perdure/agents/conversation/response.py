@@ -171,6 +171,7 @@ def as_response(value: Any, agent_name: str | None) -> AgentResponse:
             value=structured,
             continuation_token=getattr(value, "continuation_token", None),
             additional_properties=properties_of(value),
+            raw_representation=getattr(value, "raw_representation", None),
             **fields,
         )
     raise TypeError(

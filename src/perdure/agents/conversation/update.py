@@ -112,7 +112,7 @@ def as_update(value: Any, agent_name: str | None) -> AgentResponseUpdate:
 
 
 def properties_of(value: Any) -> dict[str, Any] | None:
-    field = getattr(value, "additionalproperties_of", None)
+    field = getattr(value, "additional_properties", None)
     return dict(field) if isinstance(field, Mapping) and field else None
 
 
