@@ -24,6 +24,7 @@ HOMES = {"agent_framework": "perdure.agents.conversation.twins"}
 class Beside:
     """Base of a class whose instances are accepted as those of Agent Framework's class with its name."""
 
+    __slots__ = ()
     if not TYPE_CHECKING:
 
         @property

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from perdure.agents.base import adapt_agent, agent_name, take_live_turn
-from perdure.agents.conversation.json_struct import twin_class
 from perdure.agents.conversation.message import AgentSession, Message, as_messages, as_session
 from perdure.agents.conversation.response import AgentResponse, as_response
 from perdure.agents.conversation.update import AgentResponseUpdate
@@ -18,6 +17,7 @@ from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
+from perdure.twins import Beside
 
 
 def messages_not_seen(conversation: Sequence[Message], known: Sequence[Message], seen: Any) -> list[Message]:
@@ -52,26 +52,18 @@ ContextMode: TypeAlias = Literal["full", "last_agent", "custom"]
 ContextFilter: TypeAlias = Callable[[list[Message]], Sequence[Message]]
 
 
-class AgentExecutorRequest(msgspec.Struct, omit_defaults=True):
+class AgentExecutorRequest(Beside, msgspec.Struct, omit_defaults=True):
     """Messages for an agent; with `should_respond=False` it only stores them for its next turn."""
 
     messages: list[Message]
     should_respond: bool = True
 
-    twin: ClassVar[str] = "AgentExecutorRequest"
-    if not TYPE_CHECKING:
-        __class__ = twin_class
-
     def __post_init__(self) -> None:
         self.messages = as_messages(self.messages)
 
 
-class AgentExecutorResponse(msgspec.Struct, omit_defaults=True):
+class AgentExecutorResponse(Beside, msgspec.Struct, omit_defaults=True):
     """The response of an agent with the whole conversation, for the next executor."""
-
-    twin: ClassVar[str] = "AgentExecutorResponse"
-    if not TYPE_CHECKING:
-        __class__ = twin_class
 
     executor_id: str
     agent_response: AgentResponse
@@ -118,10 +110,7 @@ class AgentExecutor(Executor):
         if context_mode not in ("full", "last_agent", "custom", None):
             raise ValueError(f"context_mode must be one of 'full', 'last_agent', or 'custom', got {context_mode!r}.")
         if (context_mode == "custom") is not (context_filter is not None):
-            raise ValueError(
-                "context_filter must be provided when context_mode is set to 'custom', and only then: each of the two "
-                "has no effect without the other."
-            )
+            raise ValueError("context_filter must be provided when context_mode is set to 'custom', and only then.")
         self.agent = agent
         self.description = getattr(agent, "description", None)
         self.value_types = types_of(adapt_agent(agent))

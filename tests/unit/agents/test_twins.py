@@ -147,7 +147,7 @@ class Till:
 async def test_tool_of_both_frameworks_asks_in_our_agent_too() -> None:
     till = Till()
     assert isinstance(till.pay, af.FunctionTool)
-    assert (till.pay.kind, till.pay.approval_mode) == ("money", "always_require")  # type: ignore[attr-defined]
+    assert (till.pay.kind, till.pay.approval_mode) == ("money", "always_require")
     agent = ScriptedAgent("clerk", [Call("pay", {"amount": 3}), "done"], tools=[till.pay])
     workflow = WorkflowBuilder(start_executor=agent).build()
     [request] = (await workflow.run("go")).get_request_info_events()
