@@ -117,19 +117,10 @@ class Tool:
 @overload
 def tool(function: Callable[..., Any], **options: Any) -> Tool: ...
 @overload
-def tool(
-    function: None = None,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    approval: Approval = False,
-    retry: RetryPolicy | int | None = None,
-    timeout: Seconds | None = None,
-    ends_turn: bool = False,
-    **framework_options: Any,
-) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(function: None = None, **options: Any) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Make a function a tool: `@tool`, or `@tool(approval=True)` if each call needs approval.
+    """Make a function a tool: `@tool`, or `@tool(approval=True)` if each call needs approval. The options are those of
+    `Tool`.
 
     `approval` may be a function of the arguments. `retry` and `timeout` are those of a step. Beside Agent Framework the
     tool is one of that framework too, and takes its options, such as `approval_mode`.

@@ -308,15 +308,6 @@ async def test_workflow_agent_rejects_tools_and_ignores_the_response_format() ->
     assert (await agent.run("go", response_format=dict)).text == "one twofour five"
 
 
-async def test_workflow_agent_rejects_context_providers() -> None:
-    class InMemoryHistoryProvider:
-        """What a thread does."""
-
-    assert pair().as_agent(context_providers=[InMemoryHistoryProvider()]).name == "pair"
-    with pytest.raises(ValueError, match="'pair' takes no context_providers"):
-        WorkflowAgent(pair(), context_providers=[object()])
-
-
 async def test_updates_can_be_merged_under_an_id_as_in_the_reference() -> None:
     stream = pair().as_agent().run("go", stream=True)
     merged = WorkflowAgent.merge_updates([update async for update in stream], "r1")

@@ -225,8 +225,8 @@ class Content(JsonStruct, omit_defaults=True, repr_omit_defaults=True):
         reason: str | None = None,
         **fields: Any,
     ) -> Content:
-        own: dict[str, Any] = {"id": id, "function_call": as_content(function_call), "approved": approved, "reason": reason}
-        return Content("function_approval_response", **own, **fields)
+        own: dict[str, Any] = {"id": id, "approved": approved, "reason": reason}
+        return Content("function_approval_response", function_call=as_content(function_call), **own, **fields)
 
     def to_function_approval_response(
         self, approved: bool, *, reason: str | None = None, arguments: Mapping[str, Any] | str | None = None
