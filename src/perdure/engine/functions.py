@@ -240,11 +240,11 @@ def read_function(function: Any) -> FunctionShape:
     others = [parameter for parameter in parameters if parameter not in contexts]
     needed = [parameter for parameter in others[1:] if parameter.default is parameter.empty]
     if needed or len(contexts) > 1 or (contexts and parameters.index(contexts[0]) > 1):
-        names = [parameter.name for parameter in parameters]
+        names = ", ".join(parameter.name for parameter in parameters)
         raise InvalidFunction(
-            f"@workflow function {name!r} declares multiple non-RunContext parameters, or several contexts: {names}. "
-            "It takes at most one message, then a RunContext: `async def f(message: T, ctx: RunContext) -> R`. Join "
-            "several values in one dataclass or dict."
+            f"@workflow function {name!r} declares multiple non-RunContext parameters or contexts. {name!r} takes "
+            f"{names}; expected at most one parameter for the message, and a RunContext: `async def f(message: T, ctx: "
+            "RunContext) -> R`. Join several values in one dataclass or dict."
         )
     message_type = hints.get(others[0].name, Any) if others else None
     output = hints.get("return", Any)
