@@ -154,8 +154,9 @@ class CheckpointNotFound(WorkflowCheckpointException):
     def __init__(self, checkpoint_id: str) -> None:
         self.checkpoint_id = checkpoint_id
         super().__init__(
-            f"No checkpoint found with ID {checkpoint_id!r} in this storage. It may have been deleted or pruned, or be "
-            "in another storage; list_checkpoint_ids() lists the ids."
+            # Programs match the id without quotes; an id from outside must not write lines of a log.
+            f"No checkpoint found with ID {repr(checkpoint_id)[1:-1]} in this storage. It may have been deleted or "
+            "pruned, or be in another storage; list_checkpoint_ids() lists the ids."
         )
 
 
@@ -212,10 +213,10 @@ class IncompatibleWorkflow(WorkflowCheckpointException, ValueError):
         self.differences = list(differences)
         listed = "".join(f"\n  - {difference}" for difference in differences)
         super().__init__(
-            f"Workflow graph has changed since the checkpoint was created. Checkpoint {checkpoint_id!r} was made by a "
-            f"workflow that differs from {workflow_name!r}:{listed}\nNothing was changed. Rebuild the workflow as it "
-            "was, add migrations=[...] that describe the changes, or pass force=True to continue with the parts that "
-            "still fit."
+            f"Workflow graph has changed since the checkpoint was created. Checkpoint {checkpoint_id!r} was created by "
+            f"a different version of workflow {workflow_name!r} and is not compatible:{listed}\nNothing was changed. "
+            "Rebuild the workflow as it was, add migrations=[...] that describe the changes, or pass force=True to "
+            "continue with the parts that still fit."
         )
 
 
