@@ -21,7 +21,7 @@ from perdure.errors import (
     WorkflowValidationError,
     did_you_mean,
 )
-from perdure.graph.edges import Edge, EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup
+from perdure.graph.edges import Edge, EdgeGroup, FanInEdgeGroup
 from perdure.graph.executor import Executor, accepts
 from perdure.graph.graph import Graph, WorkflowExecutor
 from perdure.log import get_logger
@@ -51,6 +51,9 @@ def validate_workflow_graph(
             _check_types(edge, executors, joined=isinstance(group, FanInEdgeGroup))
     _check_fallbacks(fallbacks or {}, executors)
     _check_reachable(edge_groups, executors, start_executor_id, fallbacks or {})
+    ends = sorted(executors.keys() - {edge.source_id for group in edge_groups for edge in group.edges})
+    if ends:
+        logger.info("Dead-end executors detected (no outgoing edges): %s. They must be the last ones", ends)
     return designate(executors, output_executors, intermediate_executors)
 
 
@@ -205,14 +208,10 @@ def signature_hash(signature: Mapping[str, Any]) -> str:
 
 
 def _lines(group: EdgeGroup) -> list[str]:
-    selection = (
-        f" by {group.selection_func_name}" if isinstance(group, FanOutEdgeGroup) and group.selection_func else ""
-    )
-    kind = group.type.removesuffix("EdgeGroup")
-    return [
-        f"{kind}{selection}: {edge.id}" + (f" if {edge.condition_name}" if edge.condition_name else "")
-        for edge in group.edges
-    ]
+    name = getattr(group, "selection_func_name", None)
+    kind = group.type.removesuffix("EdgeGroup") + (f" by {name}" if name else "")
+    edges = zip(group.edges, group.condition_names, strict=True)
+    return [f"{kind}: {edge.id}" + (f" if {condition}" if condition else "") for edge, condition in edges]
 
 
 def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[list[str], list[str]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from perdure.events import WorkflowEvent
-from perdure.graph.edges import EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup, SwitchCaseEdgeGroup, function_name
+from perdure.graph.edges import EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup, SwitchCaseEdgeGroup
 from perdure.graph.executor import Executor
 from perdure.graph.graph import Graph, WorkflowExecutor
 
@@ -69,21 +69,24 @@ class Picture:
     links: tuple[Link, ...]
 
 
-def picture_of(graph: Graph, *, with_hubs: bool = False, include_internal_executors: bool = False) -> Picture:
+def picture_of(
+    graph: Graph, *, with_hubs: bool = False, include_internal_executors: bool = False, with_names: bool = True
+) -> Picture:
     """The whole graph, sub-workflows included, in the order of declaration.
 
     A fan-in always has a shape of its own. With hubs, so have a switch and a selection function: their links start
-    there, and the name of a selection appears once instead of on each link.
+    there, and the name of a selection appears once instead of on each link. Without names, an edge with a condition is
+    "conditional", and those of a switch or selection are plain.
     """
-    return _Painter(graph, "", with_hubs, include_internal_executors).picture()
+    return _Painter(graph, "", with_hubs, include_internal_executors, with_names).picture()
 
 
 class _Painter:
-    def __init__(self, graph: Graph, prefix: str, with_hubs: bool, with_entry: bool) -> None:
+    def __init__(self, graph: Graph, prefix: str, *how: bool) -> None:
         self._graph = graph
         self._prefix = prefix
-        self._with_hubs = with_hubs
-        self._with_entry = with_entry
+        self._how = how
+        self._with_hubs, self._with_entry, self._with_names = how
         self._shapes: list[Shape] = []
         self._links: list[Link] = []
         self._index: dict[str, int] = {}
@@ -91,10 +94,9 @@ class _Painter:
     def picture(self) -> Picture:
         for executor_id, executor in self._graph.executors.items():
             self._index[executor_id] = self._add_executor(executor_id, executor)
-        if self._with_entry:
-            start_id = self._graph.start_executor_id
-            entry = self._add("entry", f"internal:{start_id}", f"internal:{start_id}")
-            self._links.append(Link(entry, self._index[start_id], bundle=-1))
+        for executor_id in self._graph.executors if self._with_entry else ():
+            entry = self._add("entry", f"internal:{executor_id}", f"internal:{executor_id}")
+            self._links.append(Link(entry, self._index[executor_id], bundle=-1))
         for number, group in enumerate(self._graph.edge_groups):
             self._draw_group(group, number)
         for source_id, target_id in self._graph.fallbacks.items():
@@ -112,7 +114,7 @@ class _Painter:
         if not isinstance(executor, WorkflowExecutor):
             return self._add("executor", executor_id, executor_id, is_start)
         prefix = f"{self._prefix}{executor_id}/"
-        inside = _Painter(executor.graph, prefix, self._with_hubs, self._with_entry).picture()
+        inside = _Painter(executor.graph, prefix, *self._how).picture()
         return self._add("workflow", executor_id, executor_id, is_start, inside)
 
     def _draw_group(self, group: EdgeGroup, number: int) -> None:
@@ -122,11 +124,11 @@ class _Painter:
             self._links += [Link(self._index[edge.source_id], join, bundle=number) for edge in group.edges]
             self._links.append(Link(join, self._index[target_id], bundle=number))
             return
-        selection = function_name(group.selection_func) if isinstance(group, FanOutEdgeGroup) else None
+        selection = getattr(group, "selection_func_name", None) if self._with_names else None
         hub = self._hub_of(group, number)
-        for edge in group.edges:
-            name = "conditional" if edge.condition_name == "<lambda>" else edge.condition_name
-            label = selection or name or ("conditional" if edge.has_condition else None)
+        for edge, name in zip(group.edges, group.condition_names, strict=True):
+            shown = name if self._with_names and name != "<lambda>" else name and edge.has_condition and "conditional"
+            label = selection or shown or ("conditional" if edge.has_condition else None)
             source = self._index[edge.source_id] if hub is None else hub
             text = None if hub is not None and selection is not None else label
             kind: LinkKind = "plain" if label is None else "conditional"
@@ -273,7 +275,7 @@ class _Reading:
         }
 
     def take(self, event: WorkflowEvent) -> None:
-        path = event.executor_id or event.source_executor_id
+        path = event.executor_id or getattr(event, "source_executor_id", None)
         if event.type == "superstep_started":
             self._touched = {}
         elif event.type == "superstep_discarded":
