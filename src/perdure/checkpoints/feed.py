@@ -194,7 +194,7 @@ def encode_live_event(event: WorkflowEvent, last_seq: int) -> bytes | None:
     # own: any client may publish, and decoding with another codec may run code.
     codec = lenient_codec(None)
     defaults = zip(event.__struct_fields__, (..., *event.__struct_defaults__), strict=True)
-    fields = ((name, getattr(event, name), default) for name, default in defaults)
+    fields = ((name, getattr(event, name, None), default) for name, default in defaults)
     try:
         tree = {name: codec.encode(value, f"event.{name}") for name, value, default in fields if value is not default}
         body = msgspec.json.encode([last_seq, tree])
@@ -274,7 +274,7 @@ def _encode_other(event: WorkflowEvent, codec: Codec) -> dict[str, Tree] | None:
     rest: dict[str, Tree] = {}
     if event.iteration is not None:
         rest["iteration"] = event.iteration
-    if event.data is not None:
+    if event.data is not None and event.data is not event.details:
         data = encodable_exception(event.data, codec) if isinstance(event.data, BaseException) else event.data
         try:
             rest["data"] = codec.encode(data, f"{kind} event of {event.executor_id!r}")
@@ -342,4 +342,6 @@ def _decode_event(tree: list[Any], codec: Codec, info: CheckpointInfo | None, st
         fields["origin"] = WorkflowEventSource.EXECUTOR
     if "details" in rest:
         fields["details"] = WorkflowErrorDetails(*rest["details"])
+    if kind == "executor_failed":
+        fields.setdefault("data", fields.get("details"))
     return WorkflowEvent(kind, executor_id=executor_id, **fields, **stamp)
