@@ -117,9 +117,17 @@ class WorkflowErrorDetails(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_exception(
-        cls, error: BaseException, *, executor_id: str | None = None, extra: dict[str, Any] | None = None
+        cls,
+        error: BaseException,
+        *,
+        include_sensitive_data: bool = True,
+        executor_id: str | None = None,
+        extra: dict[str, Any] | None = None,
     ) -> WorkflowErrorDetails:
-        return cls(type(error).__name__, _sentence(error), _traceback(error), executor_id, extra)
+        """Without sensitive data, the type of the error only."""
+        kind = type(error).__name__
+        parts = (_sentence(error), _traceback(error)) if include_sensitive_data else (kind, None)
+        return cls(kind, *parts, executor_id, extra)
 
 
 def _sentence(error: BaseException) -> str:

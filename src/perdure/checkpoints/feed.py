@@ -207,11 +207,9 @@ def decode_live_event(body: bytes, codec: JsonCodec) -> LiveEvent | None:
     """None for a body that is not an event: any client of the channel can publish anything."""
     try:
         after, fields = msgspec.json.decode(body, type=tuple[int, dict[str, Any]])
-        data = fields.pop("data", None)
-        event = msgspec.structs.replace(
-            WorkflowEvent.from_dict(fields), data=codec.decode(data, "event.data"), seq=None
-        )
-    except (PerdureError, msgspec.DecodeError, ValueError, TypeError, RecursionError):
+        data = codec.decode(fields.get("data"), "event.data")
+        event = msgspec.structs.replace(WorkflowEvent.from_dict({**fields, "data": None}), data=data, seq=None)
+    except (PerdureError, msgspec.DecodeError, KeyError, ValueError, TypeError, RecursionError):
         return None
     return LiveEvent(after, event)
 
