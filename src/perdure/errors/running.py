@@ -121,8 +121,9 @@ class ThreadNotIdle(WorkflowRunnerException, RuntimeError):
     def __init__(self, thread_id: str, due: int) -> None:
         self.thread_id = thread_id
         super().__init__(
-            f"Thread {thread_id!r} was interrupted and still has {due} message(s) to deliver. A new message would "
-            f"overtake these in-flight messages. Nothing was written. Resume it first with run(thread_id={thread_id!r})"
+            "Cannot start a new run with 'message' while in-flight executor messages remain from a prior run: it would "
+            f"overtake them. Thread {thread_id!r} was interrupted and still has {due} message(s) to deliver. Nothing "
+            f"was written. Resume it first with run(thread_id={thread_id!r})"
             ", or pass on_unfinished='resume' to let the message wait, or 'discard' to set the others aside."
         )
 

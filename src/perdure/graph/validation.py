@@ -53,7 +53,7 @@ def validate_workflow_graph(
     _check_reachable(edge_groups, executors, start_executor_id, fallbacks or {})
     ends = sorted(executors.keys() - {edge.source_id for group in edge_groups for edge in group.edges})
     if ends:
-        logger.info(
+        logger.debug(
             "Dead-end executors detected (no outgoing edges): %s. Verify these are intended as final nodes", ends
         )
     return designate(executors, output_executors, intermediate_executors)

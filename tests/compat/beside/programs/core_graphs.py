@@ -128,7 +128,7 @@ def lines() -> Any:
     collected, logger = Lines(), logging.getLogger()
     collected.texts, level = [], logger.level
     logger.addHandler(collected)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.DEBUG)
     a, b = Step("a"), Step("b")
     WorkflowBuilder(start_executor=a).add_edge(a, b).build()
     logger.removeHandler(collected)
