@@ -117,17 +117,9 @@ class WorkflowErrorDetails(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_exception(
-        cls,
-        error: BaseException,
-        *,
-        include_sensitive_data: bool = True,
-        executor_id: str | None = None,
-        extra: dict[str, Any] | None = None,
+        cls, error: BaseException, *, executor_id: str | None = None, extra: dict[str, Any] | None = None
     ) -> WorkflowErrorDetails:
-        """Without sensitive data, the type of the error only."""
-        kind = type(error).__name__
-        parts = (_sentence(error), _traceback(error)) if include_sensitive_data else (kind, None)
-        return cls(kind, *parts, executor_id, extra)
+        return cls(type(error).__name__, _sentence(error), _traceback(error), executor_id, extra)
 
 
 def _sentence(error: BaseException) -> str:

@@ -83,13 +83,7 @@ class EdgeGroup:
     _kinds: ClassVar[dict[str, type[EdgeGroup]]] = {}
 
     def __init_subclass__(cls) -> None:
-        EdgeGroup.register(cls)
-
-    @staticmethod
-    def register(kind: type[EdgeGroup]) -> type[EdgeGroup]:
-        """Let `from_dict` make groups of this class. Subclasses are registered by themselves."""
-        EdgeGroup._kinds[kind.__name__] = kind
-        return kind
+        EdgeGroup._kinds[cls.__name__] = cls
 
     def __init__(self, edges: Iterable[Edge] = (), *, id: str | None = None, type: str | None = None) -> None:
         self.edges = list(edges)

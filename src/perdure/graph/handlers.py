@@ -186,10 +186,7 @@ def _parameters(function: Callable[..., Any], role: str, expected: list[str]) ->
     names = [parameter.name for parameter in parameters if parameter not in keywords]
     needed = len(expected) + (role == "Response handler")
     if not needed <= len(names) <= len(expected) + 1:
-        raise ValueError(
-            f"{role} {_short_name(function)} must have {_SIGNATURES[role]}. Got {len(names)} parameters: "
-            f"({', '.join(names)})."
-        )
+        raise ValueError(f"{role} {_short_name(function)} must have {_SIGNATURES[role]}. Got {len(names)} parameters.")
     return names
 
 

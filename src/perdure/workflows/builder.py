@@ -88,15 +88,9 @@ class WorkflowBuilder:
     ) -> None:
         if output_executors is not None:
             if output_from is not None:
-                raise TypeError(
-                    "Cannot pass multiple workflow output selection parameters (`output_from`, `output_executors`); "
-                    "use `output_from`."
-                )
-            warnings.warn(
-                "`output_executors` is deprecated and will be removed in a future version; use `output_from` instead.",
-                DeprecationWarning,
-                stacklevel=2,
-            )
+                raise TypeError("Cannot pass multiple workflow output selection parameters; use `output_from` only.")
+            text = "`output_executors` is deprecated and will be removed in a future version; use `output_from`."
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
         for parameter, literal, known in (
             ("output_from", output_from, ("all",)),
             ("intermediate_output_from", intermediate_output_from, ("all", "all_other")),

@@ -325,11 +325,6 @@ async def test_plain_lanes_emit_what_other_lanes_emit(build: Any, monkeypatch: p
     assert events[0] == events[1]
 
 
-def test_details_without_sensitive_data_have_only_the_type_of_the_error() -> None:
-    details = WorkflowErrorDetails.from_exception(ValueError("the password"), include_sensitive_data=False)
-    assert details == WorkflowErrorDetails("ValueError", "ValueError")
-
-
 async def test_data_of_a_failure_is_its_details_live_and_in_the_log() -> None:
     storage = InMemoryCheckpointStorage()
     bridge = function("bridge", Weather().pass_through)

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -49,7 +48,7 @@ class _MermaidWriter:
             yield f"  linkStyle {','.join(map(str, self._fallbacks))} stroke-dasharray:2 4"
 
     def _shapes(self, picture: Picture, indent: str) -> Iterator[str]:
-        ids = [self._names.add(_identifier(picture, number)) for number in range(len(picture.shapes))]
+        ids = [self._names.add(_identifier(shape)) for shape in picture.shapes]
         for node_id, shape in zip(ids, picture.shapes, strict=True):
             if shape.inside is None:
                 yield f"{indent}{node_id}{_outline(shape)}"
@@ -84,21 +83,10 @@ def quote_mermaid(text: str) -> str:
     return '"' + "".join(char if _PLAIN.match(char) else f"#{ord(char)};" for char in to_line(text)) + '"'
 
 
-def _identifier(picture: Picture, number: int) -> str:
-    path = _join_name(picture, number, "fan_in__{path}__{digest}") or picture.shapes[number].path
+def _identifier(shape: Shape) -> str:
+    path = f"fan_in__{shape.path}" if shape.kind == "join" else shape.path
     name = re.sub(r"[^A-Za-z0-9_]", "_", path.replace("/", "__"))
     return f"n_{name}" if name.lower() in RESERVED or not name[0].isalpha() else name
-
-
-def _join_name(picture: Picture, number: int, form: str) -> str | None:
-    """The name of a fan-in, which its sources and target decide; None for other shapes."""
-    shape = picture.shapes[number]
-    if shape.kind != "join":
-        return None
-    sources = sorted(picture.shapes[link.source].label for link in picture.links if link.target == number)
-    [target] = [picture.shapes[link.target].label for link in picture.links if link.source == number]
-    digest = sha256("|".join((target, *sources)).encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return form.format(path=shape.path, space=shape.path.removesuffix(target), target=target, digest=digest)
 
 
 _STYLES: dict[str, dict[str, str]] = {"plain": {}, "conditional": {"style": "dashed"}, "fallback": {"style": "dotted"}}
@@ -133,16 +121,14 @@ class _DotWriter:
         self._clusters = 0
 
     def draw(self, picture: Picture, indent: str) -> tuple[list[str], _Ends]:
-        drawn = [self._shape(picture, number, indent) for number in range(len(picture.shapes))]
+        drawn = [self._shape(shape, indent) for shape in picture.shapes]
         lines, ends = [line for shape_lines, _ in drawn for line in shape_lines], [end for _, end in drawn]
         lines += [f"{indent}{_edge(link, ends[link.source], ends[link.target])}" for link in picture.links]
         return lines, _ends_of(picture, ends)
 
-    def _shape(self, picture: Picture, number: int, indent: str) -> tuple[list[str], _Ends]:
-        shape = picture.shapes[number]
+    def _shape(self, shape: Shape, indent: str) -> tuple[list[str], _Ends]:
         if shape.inside is None:
-            name = _join_name(picture, number, "{space}fan_in::{target}::{digest}") or shape.path
-            name = self._names.add(to_line(name))
+            name = self._names.add(to_line(f"fan_in::{shape.path}" if shape.kind == "join" else shape.path))
             return [f"{indent}{_quote_dot(name)}{_attributes(_look(shape))};"], _Ends(name, name)
         self._clusters += 1
         cluster = f"cluster_{self._clusters}"

@@ -104,7 +104,7 @@ def drawings() -> Any:
         "a -. conditional .-> b;",
         "b --> c;",
         "((fan-in))",
-        "fan_in__e__",
+        "fan_in__e",
         "subgraph child",
         'child__inner["inner (Start)"];',
         "rankdir=TD;",
@@ -115,7 +115,11 @@ def drawings() -> Any:
         "internal_c --> c;",
     )
     joins = sorted(word for line in texts[1].split('"') for word in [line] if word.startswith("fan_in::"))
-    return [[[part in text for part in wanted] for text in texts], joins[0], texts[1].endswith("}")]
+    return [
+        [[part in text for part in wanted] for text in texts],
+        joins[0].startswith("fan_in::e"),
+        texts[1].endswith("}"),
+    ]
 
 
 def lines() -> Any:

@@ -53,9 +53,8 @@ def test_mermaid_marks_the_start_and_labels_conditions() -> None:
 
 def test_mermaid_shows_a_fan_in_as_a_node_of_its_own() -> None:
     lines = [line.strip() for line in to_mermaid(fan_out_and_in()).splitlines()]
-    [join] = [line.removesuffix("((fan-in))") for line in lines if line.endswith("((fan-in))")]
-    assert re.fullmatch("fan_in__merge__[0-9a-f]{8}", join)
-    assert {f"news --> {join};", f"papers --> {join};", f"{join} --> merge;"} <= set(lines)
+    assert "fan_in__merge((fan-in))" in lines
+    assert {"news --> fan_in__merge;", "papers --> fan_in__merge;", "fan_in__merge --> merge;"} <= set(lines)
 
 
 def test_mermaid_nests_sub_workflows_as_subgraphs() -> None:
@@ -79,8 +78,7 @@ def test_dot_nests_sub_workflows_as_clusters_that_edges_end_at() -> None:
 def test_dot_marks_the_start_the_fan_in_and_conditions() -> None:
     text = to_dot(fan_out_and_in())
     assert '"plan" [fillcolor=lightgreen, label="plan\\n(Start)"];' in text
-    join = re.search(r'"fan_in::merge::[0-9a-f]{8}" \[shape=ellipse, fillcolor=lightgoldenrod, label="fan-in"\];', text)
-    assert join is not None
+    assert '"fan_in::merge" [shape=ellipse, fillcolor=lightgoldenrod, label="fan-in"];' in text
     assert '"critic" -> "draft" [style=dashed, label="needs_work"];' in to_dot(review_loop())
 
 
