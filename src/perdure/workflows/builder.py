@@ -88,7 +88,8 @@ class WorkflowBuilder:
     ) -> None:
         if output_executors is not None:
             if output_from is not None:
-                raise TypeError("Cannot pass multiple workflow output selection parameters; use `output_from` only.")
+                names = "(`output_from`, `output_executors`); use `output_from`"
+                raise TypeError(f"Cannot pass multiple workflow output selection parameters {names}.")
             text = "`output_executors` is deprecated and will be removed in a future version; use `output_from`."
             warnings.warn(text, DeprecationWarning, stacklevel=2)
         for parameter, literal, known in (
