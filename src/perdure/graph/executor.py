@@ -94,9 +94,7 @@ class Executor:
 
     @property
     def input_types(self) -> list[Any]:
-        """In the order of the handlers' names."""
-        handlers = sorted(self.table.handlers, key=lambda handler: handler.name)
-        return list(dict.fromkeys(handler.message_type for handler in handlers))
+        return list(dict.fromkeys(handler.message_type for handler in self.table.handlers))
 
     @property
     def output_types(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The words of errors of handlers and functions, their types, and the order of the types that an executor takes."""
+"""The words of errors of handlers and functions, and the types that an executor takes."""
 
 from typing import Any, Never, TypeVar
 
@@ -95,7 +95,7 @@ class Later(Executor):
         super().__init__(id="later", defer_discovery=True)
 
 
-class Ordered(Executor):
+class Both(Executor):
     @handler
     async def take_text(self, message: str, ctx: WorkflowContext[Never, str]) -> None: ...
 
@@ -111,6 +111,6 @@ async def main() -> Any:
         "functions": of_functions(),
         "only answers": words(lambda: Answers("answers"), "Executor Answers has no handlers defined."),
         "deferred": Later().input_types,
-        "order": [kind.__name__ for kind in Ordered("ordered").input_types],
-        "takes": Ordered("ordered").can_handle(message),
+        "types": sorted(kind.__name__ for kind in Both("both").input_types),
+        "takes": Both("both").can_handle(message),
     }

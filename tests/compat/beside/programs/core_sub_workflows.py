@@ -96,6 +96,7 @@ async def propagate() -> Any:
     [request] = [event for event in events if event.type == "request_info"]
     states = [event.state.value for event in events if event.state is not None]
     events = [event async for event in workflow.run(responses={request.request_id: True}, stream=True)]
+    assert [kind.__name__ for kind in sub.input_types] == ["str", "SubWorkflowResponseMessage"]
     return [states, [[event.executor_id, event.data.text] for event in events if event.type == "output"]]
 
 
