@@ -92,8 +92,9 @@ class TypeCompatibilityError(WorkflowValidationError):
         self.source_types = list(source_types)
         self.target_types = list(target_types)
         super().__init__(
-            f"Type incompatibility between executors {source_executor_id!r} -> {target_executor_id!r}: the first sends "
-            f"{type_names(source_types)}, but the second accepts only {type_names(target_types)}. Add a handler for "
+            f"Type incompatibility between executors {source_executor_id!r} -> {target_executor_id!r}. Source executor "
+            f"outputs types {type_names(source_types)} but target executor can only handle types "
+            f"{type_names(target_types)}. Add a handler for "
             f"one of these types to {target_executor_id!r}, or correct the annotation of {source_executor_id!r}'s "
             "context.",
             ValidationTypeEnum.TYPE_COMPATIBILITY,

@@ -59,10 +59,10 @@ class WorkflowConvergenceException(WorkflowRunnerException):
         self.thread_id = thread_id
         self.max_iterations = max_iterations
         super().__init__(
-            f"Thread {thread_id!r} ran {max_iterations} supersteps since its last input and still has messages to "
-            f"deliver: it did not converge after {max_iterations} iterations. What was committed is kept. If the loop "
-            "is meant to be this long, build the workflow with a higher max_iterations and resume the thread; a team "
-            "of agents is bounded by max_rounds, max_round_count or a termination condition."
+            f"Runner did not converge after {max_iterations} iterations. Thread {thread_id!r} ran {max_iterations} "
+            "supersteps since its last input and still has messages to deliver. What was committed is kept. If the "
+            "loop is meant to be this long, build the workflow with a higher max_iterations and resume the thread; a "
+            "team of agents is bounded by max_rounds, max_round_count or a termination condition."
         )
 
 
@@ -121,8 +121,9 @@ class ThreadNotIdle(WorkflowRunnerException, RuntimeError):
     def __init__(self, thread_id: str, due: int) -> None:
         self.thread_id = thread_id
         super().__init__(
-            f"Thread {thread_id!r} was interrupted and still has {due} message(s) to deliver. A new message would "
-            f"overtake these in-flight messages. Nothing was written. Resume it first with run(thread_id={thread_id!r})"
+            "Cannot start a new run with 'message' while in-flight executor messages remain from a prior run: it would "
+            f"overtake them. Thread {thread_id!r} was interrupted and still has {due} message(s) to deliver. Nothing "
+            f"was written. Resume it first with run(thread_id={thread_id!r})"
             ", or pass on_unfinished='resume' to let the message wait, or 'discard' to set the others aside."
         )
 

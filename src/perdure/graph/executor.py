@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self, overload
-
-import msgspec
 
 from perdure.clock import await_uncancelled
 from perdure.graph.handlers import MARK, Declaration, Handler, HandlerTable, read_function, read_handler
@@ -62,13 +61,12 @@ class Executor:
         _refuse_misspelt(others)
         self.policy = executor_policy(id, retry, timeout, on_error)
         self.type = type_ or type or self.__class__.__name__
-        if not defer_discovery:
-            self.table = table_of(self.__class__)
-            if not self.table.handlers and not self.table.responses:
-                raise ValueError(
-                    f"Executor {self.__class__.__name__} has no handlers defined. Mark a method with @handler: "
-                    "`@handler async def handle(self, message: str, ctx: WorkflowContext[str]) -> None`."
-                )
+        self.table = HandlerTable(id, []) if defer_discovery else table_of(self.__class__)
+        if not defer_discovery and not self.table.handlers:
+            raise ValueError(
+                f"Executor {self.__class__.__name__} has no handlers defined. Mark a method with @handler: "
+                "`@handler async def handle(self, message: str, ctx: WorkflowContext[str]) -> None`."
+            )
 
     # Open signatures, so that a subclass may write its hooks with or without `ctx`.
 
@@ -147,7 +145,7 @@ class Executor:
         return {"id": self.id, "type": self.type}
 
     def to_json(self) -> str:
-        return msgspec.json.encode(self.to_dict()).decode()
+        return json.dumps(self.to_dict())
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}(id={self.id!r})"
@@ -243,8 +241,8 @@ class FunctionExecutor(Executor):
     ) -> None:
         if isinstance(func, (staticmethod, classmethod)):
             raise ValueError(
-                f"The @executor decorator cannot be used with @{type(func).__name__}: pass a plain function, or write "
-                "an Executor with a @handler."
+                f"The @executor decorator cannot be used with @{type(func).__name__}. It takes standalone module-level "
+                "functions; write an Executor, and use @handler on instance methods."
             )
         if not callable(func):
             raise ValueError(f"FunctionExecutor needs a function, got {func!r}.")

@@ -39,6 +39,8 @@ class Graph:
     reducers: Mapping[str, Reducer]
     policies: Mapping[str, FailurePolicy] = field(default_factory=dict)
     """Failure policies by executor. A failure of any other executor ends the superstep."""
+    has_designations: bool = False
+    """Whether `output_kinds` was chosen. Otherwise every output of any executor is a result."""
     fallbacks: Mapping[str, str] = field(default_factory=dict)
     """Executor -> the one that gets its message when it fails."""
 
@@ -84,7 +86,8 @@ def coerce_answer(request: WorkflowEvent, data: Any) -> Any:
     try:
         return coerce(data, request.response_type)
     except (ValueError, TypeError) as error:
-        raise AnswerRejected(str(request.request_id), request.response_type, data, str(error)) from error
+        reason = f"Response data type {type(data)} does not match expected type {request.response_type} ({error})"
+        raise AnswerRejected(str(request.request_id), request.response_type, data, reason) from error
 
 
 @dataclass(frozen=True)

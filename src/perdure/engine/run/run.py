@@ -88,7 +88,7 @@ class WorkflowRunResult(Beside, list[WorkflowEvent]):
 
     def get_final_state(self) -> WorkflowRunState:
         if not self._status_events or self._status_events[-1].state is None:
-            raise RuntimeError("Final state is unknown: the result has no status event, because the run did not end.")
+            raise RuntimeError("Final state is unknown because no status event was emitted: the run did not end.")
         return self._status_events[-1].state
 
     def status_timeline(self) -> list[WorkflowEvent]:
