@@ -70,6 +70,10 @@ class Executor:
 
     # Open signatures, so that a subclass may write its hooks with or without `ctx`.
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.is_stateless = vars(cls).get("is_stateless", False)
+
     async def on_checkpoint_save(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the state of `self` to save: `async def on_checkpoint_save(self)`, or `(self, ctx: HookContext)`."""
         return {}
@@ -80,11 +84,10 @@ class Executor:
     def fresh(self, *, shares: bool = False) -> Executor:
         """A new instance from the same arguments; itself if its class `is_stateless`. One for another thread gets
         copies of their containers; with `shares` it gets the containers themselves."""
-        kind = type(self)
-        if "is_stateless" in vars(kind) and kind.is_stateless:
+        if self.is_stateless:
             return self
         args, kwargs = self._arguments if shares else map(_own, self._made_with)
-        return kind(*args, **kwargs)
+        return type(self)(*args, **kwargs)
 
     def can_handle(self, message: WorkflowMessage) -> bool:
         if message.original_request_info_event is not None:

@@ -24,6 +24,8 @@ class Node:
 
     executor: Executor
     make: Callable[..., Executor]
+    is_shared: bool = False
+    """Whether every thread uses the executor itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,14 +189,14 @@ def node_of(thing: Any, host: AgentHost) -> Node:
                 f"{type(thing).__qualname__} did not call super().__init__(id), so it has no handlers. Call it in "
                 "__init__ (in a dataclass: in __post_init__)."
             )
-        return Node(thing, thing.fresh)
+        return Node(thing, thing.fresh, thing.is_stateless)
     graph = find_graph(thing)
     if graph is not None:
         child = WorkflowExecutor(thing, graph.name)
-        return Node(child, child.fresh)
+        return Node(child, child.fresh, child.is_stateless)
     if is_agent(thing):
         executor = host(thing)
-        return Node(executor, executor.fresh)
+        return Node(executor, executor.fresh, executor.is_stateless)
     if callable(thing) and not inspect.iscoroutinefunction(thing):
         return Node(_make_executor(thing, host), lambda shares=False: _make_executor(thing, host))
     raise TypeError(

@@ -285,7 +285,7 @@ class WorkflowBuilder:
             )
         nodes = dict(self._nodes)
         if self._was_built:  # every workflow has instances of its own
-            nodes = {executor_id: Node(node.make(shares=True), node.make) for executor_id, node in nodes.items()}
+            nodes = {executor_id: replace(node, executor=node.make(shares=True)) for executor_id, node in nodes.items()}
         self._was_built = True
         executors = {executor_id: node.executor for executor_id, node in nodes.items()}
         _warn_of_random_ids(executors)
