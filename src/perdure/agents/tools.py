@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, TypeAlias, get_args, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 import msgspec
 
@@ -22,9 +22,30 @@ Approval: TypeAlias = bool | Callable[[Mapping[str, Any]], bool]
 """Whether a call needs approval: always, never, or by a function of its arguments."""
 
 
-_LIMITS = ("max_invocations", "max_invocation_exceptions")
-FRAMEWORK_OPTIONS = {"approval_mode", "schema", "kind", "additional_properties", "result_parser", *_LIMITS}
-"""The options that only Agent Framework's `tool` has."""
+class FrameworkToolOptions(TypedDict, total=False):
+    """The options that only Agent Framework's `tool` has."""
+
+    approval_mode: Literal["always_require", "never_require"] | None
+    kind: str | None
+    schema: Any
+    max_invocations: int | None
+    max_invocation_exceptions: int | None
+    additional_properties: dict[str, Any] | None
+    result_parser: Any
+
+
+FRAMEWORK_OPTIONS = FrameworkToolOptions.__annotations__.keys()
+
+
+class ToolOptions(FrameworkToolOptions, total=False):
+    """The options of `tool`."""
+
+    name: str | None
+    description: str | None
+    approval: Approval
+    retry: RetryPolicy | int | None
+    timeout: Seconds | None
+    ends_turn: bool
 
 
 class ToolContext(msgspec.Struct, frozen=True):
@@ -115,9 +136,9 @@ class Tool:
 
 
 @overload
-def tool(function: Callable[..., Any], **options: Any) -> Tool: ...
+def tool(function: Callable[..., Any], **options: Unpack[ToolOptions]) -> Tool: ...
 @overload
-def tool(function: None = None, **options: Any) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(function: None = None, **options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a function a tool: `@tool`, or `@tool(approval=True)` if each call needs approval. The options are those of
     `Tool`.

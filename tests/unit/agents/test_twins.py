@@ -162,7 +162,7 @@ def test_tool_with_parameters_unknown_to_pydantic_is_ours_alone() -> None:
 
     assert type(tool(pay)) is Tool
     with pytest.raises(TypeError, match="aproval"):
-        tool(pay, aproval=True)
+        tool(pay, aproval=True)  # type: ignore[call-overload]
     with pytest.raises(Exception, match="schema for"):
         tool(pay, approval_mode="always_require")
 

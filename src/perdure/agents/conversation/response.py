@@ -70,8 +70,16 @@ class AgentResponse(_Response, omit_defaults=True, repr_omit_defaults=True, kw_o
             self,
             *,
             messages: Message | Iterable[Message] | None = (),
+            response_id: str | None = None,
+            agent_id: str | None = None,
+            created_at: str | None = None,
+            finish_reason: str | None = None,
+            usage_details: dict[str, int] | None = None,
             value: Any = None,
-            **fields: Any,
+            response_format: Any = None,
+            continuation_token: dict[str, Any] | None = None,
+            additional_properties: dict[str, Any] | None = None,
+            raw_representation: Any = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
