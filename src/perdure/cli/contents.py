@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-import msgspec
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.cli.tables import fold, format_time, iso_time, print_folded
+from perdure.cli.tables import format_time, iso_time, print_folded
 from perdure.cli.values import make_printable, shorten, to_line, to_lines, to_tree
 from perdure.events import WorkflowEvent
 from perdure.records import Answer, ChildCheckpoint, ExecutorMemory, SuspendedDelivery, WorkflowMessage
@@ -32,9 +31,6 @@ AnyLevel = WorkflowCheckpoint | ChildCheckpoint
 
 
 # ---------------------------------------------------------------- for machines
-
-
-checkpoint_tree = msgspec.structs.asdict
 
 
 def contents_tree(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
@@ -123,15 +119,6 @@ def _iter_children(level: AnyLevel, path: str = "") -> Iterator[tuple[str, Child
 def print_title(text: str) -> None:
     click.echo()
     click.secho(make_printable(text), bold=True)
-
-
-def print_facts(facts: dict[str, str]) -> None:
-    """Names and values, without empty values."""
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        if value:
-            lines = fold(f"{name.ljust(width)}  {make_printable(value)}", width + 2)
-            click.echo(f"{click.style(lines[:width], bold=True)}{lines[width:]}")
 
 
 def print_contents(checkpoint: WorkflowCheckpoint) -> None:

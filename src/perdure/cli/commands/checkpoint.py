@@ -8,19 +8,12 @@ from itertools import takewhile
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.history.diff import Change, CheckpointDiff
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.cli.contents import (
-    checkpoint_tree,
-    contents_tree,
-    print_contents,
-    print_depths,
-    print_facts,
-    print_questions,
-    question_tree,
-)
+from perdure.cli.contents import contents_tree, print_contents, print_depths, print_questions, question_tree
 from perdure.cli.errors import Mistake, busy
 from perdure.cli.options import (
     StoreLocation,
@@ -36,7 +29,7 @@ from perdure.cli.options import (
     work_in,
     yes_option,
 )
-from perdure.cli.tables import format_time, print_folded, print_json, print_result
+from perdure.cli.tables import format_time, print_facts, print_folded, print_json, print_result
 from perdure.cli.values import make_printable, shorten, to_full_lines, to_tree, tree_to_line
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import InvalidRun, ThreadBusy, UnreadableValue, did_you_mean
@@ -62,7 +55,7 @@ async def state(storage: StoreCheckpointStorage, checkpoint: str, key: str | Non
             click.echo("\n".join(to_full_lines(value)))
     elif as_json:
         requests = [question_tree(event) for event in contents.pending_request_info_events.values()]
-        print_json({**checkpoint_tree(info), "requests": requests, **contents_tree(contents)})
+        print_json({**asdict(info), "requests": requests, **contents_tree(contents)})
     else:
         _print(info, contents)
 
@@ -77,15 +70,15 @@ def _value(checkpoint: WorkflowCheckpoint, key: str) -> Any:
 
 def _print(info: CheckpointInfo, checkpoint: WorkflowCheckpoint) -> None:
     print_facts(
-        {
-            "checkpoint": info.checkpoint_id,
-            "thread": info.thread_id,
-            "workflow": info.workflow_name,
-            "made": f"{format_time(info.timestamp)}, by commit {info.number}, after superstep {info.iteration_count}",
-            "status": info.status,
-            "follows": info.previous_checkpoint_id or "",
-            "pinned": "yes" if info.is_pinned else "",
-        }
+        [
+            ("checkpoint", info.checkpoint_id),
+            ("thread", info.thread_id),
+            ("workflow", info.workflow_name),
+            ("made", f"{format_time(info.timestamp)}, by commit {info.number}, after superstep {info.iteration_count}"),
+            ("status", info.status),
+            ("follows", info.previous_checkpoint_id or ""),
+            ("pinned", "yes" if info.is_pinned else ""),
+        ]
     )
     print_questions(checkpoint)
     print_contents(checkpoint)
@@ -192,7 +185,7 @@ async def fork(
 
 def _print_head(head: CheckpointInfo, sentence: str, store: str | None, *, as_json: bool) -> None:
     """The new head of a thread, and how to continue."""
-    print_result(checkpoint_tree(head), sentence, as_json=as_json)
+    print_result(asdict(head), sentence, as_json=as_json)
     if not as_json:
         click.echo(f"Continue with: {StoreLocation('APP', head.thread_id, store).resume()}")
 
@@ -272,4 +265,4 @@ async def _set_pin(storage: StoreCheckpointStorage, checkpoint: str, *, as_json:
     await (storage.pin(info) if is_pinned else storage.unpin(info))
     note = "pinned: pruning keeps it" if is_pinned else "no longer pinned: pruning may remove it"
     sentence = f"{info.checkpoint_id} (commit {info.number} of {info.thread_id}) is {note}."
-    print_result({**checkpoint_tree(info), "is_pinned": is_pinned}, sentence, as_json=as_json)
+    print_result({**asdict(info), "is_pinned": is_pinned}, sentence, as_json=as_json)
