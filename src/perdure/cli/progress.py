@@ -103,10 +103,14 @@ class Progress(ABC, Generic[Result]):
         """Prints the state of the thread when its run has ended. Raises Mistake if it failed."""
 
     def begin(self) -> None:
-        """Prints the thread, once."""
-        if not (self.has_started or self.is_quiet):
+        """Prints the thread, and its work of earlier runs. Later calls do nothing."""
+        if not self.has_started and not self.is_quiet:
             click.secho(f"thread: {make_printable(self.place.thread_id)}", bold=True)
+            self.print_earlier_work()
         self.has_started = True
+
+    def print_earlier_work(self) -> None:
+        """Does nothing for a run whose events report it."""
 
     def _print_update(self, event: WorkflowEvent) -> bool:
         """Prints the words of an agent, a line for each agent. Returns whether the event holds words."""
@@ -209,10 +213,14 @@ def _print_line(event: WorkflowEvent, text: str, **style: Any) -> None:
 
 def _print_event(what: str, event: WorkflowEvent, **style: Any) -> None:
     again = ", replayed" if event.replayed else ""
-    first, *more = to_lines(event.data)
-    click.secho(f"{what} of {make_printable(str(event.executor_id))}{again}: {first}", **style)
+    _print_lines(f"{what} of {make_printable(str(event.executor_id))}{again}", event.data, **style)
+
+
+def _print_lines(title: str, value: Any, **style: Any) -> None:
+    first, *more = to_lines(value)
+    click.secho(f"{title}: {first}", **style)
     for line in more:
-        click.secho(f"  {line}", **style)
+        click.secho(f"  {line}" if line else "", **style)
 
 
 def _error_text(event: WorkflowEvent) -> str:
@@ -232,11 +240,8 @@ class ExecutionProgress(Progress[WorkflowResult]):
     started: set[str] = field(default_factory=set)
     """Nodes that began to run in this call."""
 
-    def begin(self) -> None:
-        """Prints also the nodes that finished before."""
-        is_silent = self.has_started or self.is_quiet
-        super().begin()
-        if is_silent or self.before is None:
+    def print_earlier_work(self) -> None:
+        if self.before is None:
             return
         if self.before.result is not None:
             click.secho("the execution ended before: nothing to run", fg="cyan")
@@ -340,10 +345,7 @@ def _request_tree(request: events.WorkflowApprovalRequestedEvent) -> dict[str, A
 def _print_result(result: WorkflowResult, place: StoreLocation) -> None:
     """The result, or the pending requests and how to answer them."""
     if result.final_answer is not None:
-        first, *more = to_lines(result.final_answer)
-        click.secho(f"answer: {first}", fg="green")
-        for line in more:
-            click.secho(f"  {line}" if line else "", fg="green")
+        _print_lines("answer", result.final_answer, fg="green")
     if result.pending:
         count = "an approval" if len(result.pending) == 1 else f"{len(result.pending)} approvals"
         click.secho(f"waiting for {count}", bold=True)
@@ -363,8 +365,8 @@ def _own_id(request: events.WorkflowApprovalRequestedEvent) -> str:
 def _print_request(request: events.WorkflowApprovalRequestedEvent, place: StoreLocation) -> None:
     until = "" if request.deadline is None else f", until {format_time(request.deadline)}"
     print_folded(f"  {make_printable(f'request {_own_id(request)} of {_node_path(request)}{until}')}", 4, fg="magenta")
-    texts = [request.message, *([request.description] if request.description else [])]
-    for text in (*texts, *(f"{key}: {value}" for key, value in request.outputs.items())):
+    outputs = (f"{key}: {value}" for key, value in request.outputs.items())
+    for text in filter(None, (request.message, request.description, *outputs)):
         for line in to_lines(text):
             print_folded(f"  | {line}", 4)
     click.echo(f"  answer it: {place.answer(_own_id(request), ApprovalDecision.sample_answer)}")
