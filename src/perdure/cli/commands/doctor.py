@@ -63,10 +63,7 @@ def doctor(
         result = asyncio.run(examine_store(url or store, redis_url))
     is_well = all(item.mark != "fail" for item in result.findings)
     if as_json:
-        findings = [
-            {"mark": item.mark, "check": item.check, "found": item.text, "remedy": item.remedy}
-            for item in result.findings
-        ]
+        findings = [item._asdict() for item in result.findings]
         print_json(
             {"store": result.place, "kind": result.kind, "is_well": is_well, "findings": findings, **result.facts}
         )
@@ -250,9 +247,7 @@ async def _add_storage(result: Examination, storage: Any, redis_url: str | None)
 
 
 def _print(result: Examination) -> None:
-    rows = [
-        (item.mark, item.check, f"{item.text}. {item.remedy}" if item.remedy else item.text) for item in result.findings
-    ]
+    rows = [(mark, check, f"{found}. {remedy}" if remedy else found) for mark, check, found, remedy in result.findings]
     print_table(("MARK", "CHECK", "FOUND"), rows)
     if result.tables:
         click.echo()
