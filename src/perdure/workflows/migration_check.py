@@ -162,15 +162,8 @@ class _Stored:
         threads = await self._store.threads(thread_id=thread_id)
         return threads[0].checkpoint_id if threads else None
 
-    async def open(self, thread_id: str, migrator: Migrator | None) -> OpenThread | None:
+    async def open(self, thread_id: str, migrator: Migrator | None, tries: int = MAX_TRIES) -> OpenThread | None:
         """Read-only; None for a deleted thread. Without a migrator it decodes like a tool."""
-        opened = await self._read(thread_id)
-        if opened is None:
-            return None
-        codec = self._storage._tool_codec if migrator is None else codec_for(self._storage, self._declared)
-        return StoredThread(self._store, opened, self._declared, codec, RecentThreads(), migrator=migrator)
-
-    async def _read(self, thread_id: str, tries: int = MAX_TRIES) -> OpenedThread | None:
         with storage_errors(self._store, "read a thread"):
             header = await self._store.thread_header(thread_id)
             head = await self._store.head(thread_id)
@@ -178,8 +171,8 @@ class _Stored:
             return None
         is_of_head = header.head == (None if head is None else head.info.number)
         if not is_of_head and tries > 1:
-            return await self._read(thread_id, tries - 1)
-        return OpenedThread(
+            return await self.open(thread_id, migrator, tries - 1)
+        opened = OpenedThread(
             Lease(thread_id, "", 0),
             header.number,
             None if head is None else head.info,
@@ -188,6 +181,8 @@ class _Stored:
             header.journal if is_of_head else (),  # a thread that moves all the time soon commits its records
             header.inbox if is_of_head else (),
         )
+        codec = self._storage._tool_codec if migrator is None else codec_for(self._storage, self._declared)
+        return StoredThread(self._store, opened, self._declared, codec, RecentThreads(), migrator=migrator)
 
 
 class _Plain:
