@@ -21,6 +21,7 @@ from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.live_threads import Instances, LiveThread
 from perdure.engine.thread.position import Position, position_of
 from perdure.errors import DamagedCheckpoint, IncompatibleWorkflow, StorageFailed, WorkflowCheckpointException
+from perdure.errors.wording import format_count
 from perdure.records import Lease, OpenedThread
 
 Outcome = Literal["same", "additions", "migrates", "refused", "damaged"]
@@ -67,16 +68,14 @@ class ThreadFits(list[ThreadFit]):
         counter = Counter(fit.outcome for fit in self)
         counts = ", ".join(f"{counter[outcome]} {outcome}" for outcome in counter)
         lines = [str(fit) for fit in self if fit.outcome != "same"]
-        threads = "1 thread" if len(self) == 1 else f"{len(self)} threads"
-        return "\n".join([*lines, f"{threads}{counts and f': {counts}'}"])
+        return "\n".join([*lines, f"{format_count(len(self), 'thread')}{counts and f': {counts}'}"])
 
 
 async def check_threads(
     compiled: Compiled, storage: Any, progress: Callable[[int, int, str], None] | None = None
 ) -> ThreadFits:
     """Check every stored thread of the workflow, the one with the latest commit last."""
-    is_store = isinstance(storage, StoreCheckpointStorage)
-    stored = _Stored(storage, compiled) if is_store else _Plain(storage, compiled)
+    stored = _Stored(storage, compiled) if isinstance(storage, StoreCheckpointStorage) else _Plain(storage, compiled)
     thread_ids = await stored.thread_ids()
     fits = ThreadFits()
     for done, thread_id in enumerate(thread_ids, 1):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any
 
 import click
 from msgspec.structs import asdict
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.delta.chunk_types import same_ends
 from perdure.checkpoints.history.diff import Change, CheckpointDiff
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.contents import contents_tree, print_contents, print_depths, print_questions, question_tree
@@ -140,8 +140,7 @@ def _common_prefix(old: Any, new: Any) -> int:
     """How many characters two texts begin with alike, but for a few; 0 if they can be shown as they are."""
     if not isinstance(old, str) or not isinstance(new, str) or max(len(old), len(new)) <= VALUE:
         return 0
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
-    return max(0, sum(1 for _ in same) - CONTEXT)
+    return max(0, same_ends(old, new)[0] - CONTEXT)
 
 
 def _format_value(tree: Any, alike: int = 0) -> str:

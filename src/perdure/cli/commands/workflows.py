@@ -126,10 +126,10 @@ def save(app: str, sessions: str | None, as_json: bool, store: str | None) -> No
         return await definitions.save(config_for(workflow._draft)), before
 
     definition, before = work_in(store, keep, may_be_new=True)
-    is_new, version = definition.number != before, f"version {definition.version}, number {definition.number}."
-    sentence = f"Stored definition {definition.name}: {version}"
-    if not is_new:
-        sentence = f"Definition {definition.name} has not changed: it is {version}"
+    name = definition.name
+    is_new = definition.number != before
+    done = f"Stored definition {name}:" if is_new else f"Definition {name} has not changed: it is"
+    sentence = f"{done} version {definition.version}, number {definition.number}."
     print_result({**_tree(definition), "is_new": is_new}, sentence, as_json=as_json)
 
 
