@@ -32,12 +32,12 @@ from perdure.clock import complete
 from perdure.engine.delivery.scope import Journal, RunScope, add_records
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.opening import Opening, check_compatibility, note_unreleased, storage_key
-from perdure.engine.run.request import OnBusy, RunOptions, RunRequest, make_request
+from perdure.engine.run.request import RunOptions, RunRequest, make_request
 from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
 from perdure.errors import NoStorage, ThreadExists, ThreadNotFound
 from perdure.events import WorkflowEvent
 from perdure.log import get_logger
-from perdure.names import check_identifier, new_run_id, new_thread_id
+from perdure.names import OnBusy, check_identifier, new_run_id, new_thread_id
 from perdure.records import CheckpointInfo
 from perdure.workflows.threads import choose_storage, choose_thread, read_history
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -41,15 +41,13 @@ from perdure.errors import (
     did_you_mean,
 )
 from perdure.events import WorkflowRunState
-from perdure.names import check_identifier, checkpoint_id_of, new_item_id, new_thread_id
+from perdure.names import OnBusy, check_choice, check_identifier, checkpoint_id_of, new_item_id, new_thread_id
 from perdure.records import CheckpointInfo, Commit, Lease, ThreadHeader
 from perdure.store import Store
 
 if TYPE_CHECKING:
     from perdure.checkpoints.any_storage import OpenThread
     from perdure.checkpoints.storage import StoreCheckpointStorage
-
-ON_BUSY = ("reject", "enqueue", "interrupt")
 
 Change = Callable[[WorkflowCheckpoint], WorkflowCheckpoint]
 """Gets a copy of a thread's head, and returns one with other content."""
@@ -83,7 +81,7 @@ async def rewind(
     thread_id: str,
     checkpoint_id: CheckpointID | CheckpointInfo,
     *,
-    on_busy: Literal["reject", "enqueue", "interrupt"] = "reject",
+    on_busy: OnBusy = "reject",
     takeover: bool = False,
 ) -> CheckpointInfo:
     """Go back to a checkpoint of the thread, as its next commit. Nothing runs; later checkpoints stay as a branch.
@@ -113,7 +111,7 @@ async def checkpoint(
     storage: StoreCheckpointStorage,
     thread_id: str,
     *,
-    on_busy: Literal["reject", "enqueue", "interrupt"] = "reject",
+    on_busy: OnBusy = "reject",
     takeover: bool = False,
 ) -> CheckpointInfo:
     """Save the thread's head once more, as a new checkpoint: to pin it, for example.
@@ -140,9 +138,7 @@ async def save(storage: StoreCheckpointStorage, checkpoint: WorkflowCheckpoint) 
 async def _commit_when_free(
     storage: StoreCheckpointStorage, thread_id: str, act: _Act, on_busy: str, *, takeover: bool
 ) -> CheckpointInfo:
-    if on_busy not in ON_BUSY:
-        choices = ", ".join(map(repr, ON_BUSY))
-        raise InvalidRun(f"on_busy must be one of {choices}, got {on_busy!r}{did_you_mean(str(on_busy), ON_BUSY)}.")
+    check_choice("on_busy", on_busy, OnBusy)
     takes_over = takeover or on_busy == "interrupt"
     async with OwnerWait(storage, thread_id) as wait:
         while True:
