@@ -98,7 +98,7 @@ def test_finding_has_its_mark_and_text_and_other_checks_are_ok(
 ) -> None:
     [finding] = [finding for finding in findings_of(report) if finding.check == check]
     assert finding.mark == mark
-    assert text in f"{finding.found}. {finding.remedy}"
+    assert text in f"{finding.text}. {finding.remedy}"
     assert finding.remedy or finding.mark == "ok" or check == "sizes"
     assert {other.mark for other in findings_of(report) if other is not finding and other.check != check} == {"ok"}
 
@@ -111,7 +111,7 @@ def test_suggested_sql_quotes_identifiers() -> None:
 
 def test_estimated_counts_are_printed_with_about() -> None:
     [threads, _] = check_contents(StoreContents(threads=3, checkpoints=2_000_000, is_estimated=True, owned=1, inbox=2))
-    assert threads.found == "3 threads, about 2000000 checkpoints; 1 running; 2 messages in inboxes"
+    assert threads.text == "3 threads, about 2000000 checkpoints; 1 running; 2 messages in inboxes"
 
 
 @pytest.mark.parametrize(

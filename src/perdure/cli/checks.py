@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the modules of other stores, and their drivers, are not nee
 class Finding(NamedTuple):
     mark: Literal["ok", "warn", "fail"]
     check: str
-    found: str
+    text: str
     remedy: str = ""
 
 

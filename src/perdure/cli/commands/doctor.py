@@ -63,7 +63,10 @@ def doctor(
         result = asyncio.run(examine_store(url or store, redis_url))
     is_well = all(item.mark != "fail" for item in result.findings)
     if as_json:
-        findings = [item._asdict() for item in result.findings]
+        findings = [
+            {"mark": item.mark, "check": item.check, "found": item.text, "remedy": item.remedy}
+            for item in result.findings
+        ]
         print_json(
             {"store": result.place, "kind": result.kind, "is_well": is_well, "findings": findings, **result.facts}
         )
@@ -248,7 +251,7 @@ async def _add_storage(result: Examination, storage: Any, redis_url: str | None)
 
 def _print(result: Examination) -> None:
     findings = result.findings
-    rows = [(item.mark, item.check, f"{item.found}. {item.remedy}" if item.remedy else item.found) for item in findings]
+    rows = [(item.mark, item.check, f"{item.text}. {item.remedy}" if item.remedy else item.text) for item in findings]
     print_table(("MARK", "CHECK", "FOUND"), rows)
     if result.tables:
         click.echo()
