@@ -48,24 +48,19 @@ async def state(storage: StoreCheckpointStorage, checkpoint: str, key: str | Non
     info = await find_checkpoint(storage, checkpoint)
     contents = await storage.load(info)
     if key is not None:
-        value = _value(contents, key)
+        if key not in contents.state:
+            keys = ", ".join(map(repr, contents.state)) or "none"
+            guess = did_you_mean(key, contents.state)
+            raise Mistake(f"The state of {info.checkpoint_id!r} has no key {key!r}{guess}. Its keys: {keys}.")
         if as_json:
-            print_json(to_tree(value))
+            print_json(to_tree(contents.state[key]))
         else:
-            click.echo("\n".join(to_full_lines(value)))
+            click.echo("\n".join(to_full_lines(contents.state[key])))
     elif as_json:
         requests = [question_tree(event) for event in contents.pending_request_info_events.values()]
         print_json({**asdict(info), "requests": requests, **contents_tree(contents)})
     else:
         _print(info, contents)
-
-
-def _value(checkpoint: WorkflowCheckpoint, key: str) -> Any:
-    if key not in checkpoint.state:
-        keys = ", ".join(map(repr, checkpoint.state)) or "none"
-        guess = did_you_mean(key, checkpoint.state)
-        raise Mistake(f"The state of {checkpoint.checkpoint_id!r} has no key {key!r}{guess}. Its keys: {keys}.")
-    return checkpoint.state[key]
 
 
 def _print(info: CheckpointInfo, checkpoint: WorkflowCheckpoint) -> None:
