@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 import click
-import msgspec
 
 from perdure.agent_workflow import events
 from perdure.agent_workflow.execution.execution import WorkflowResult
@@ -26,6 +24,7 @@ from perdure.cli.values import make_printable, to_lines
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from perdure.graph.annotations import flatten_union
+from perdure.graph.coercion import record_fields
 
 # ---------------------------------------------------------------- samples
 
@@ -61,22 +60,12 @@ def _sample(annotation: Any) -> Any:
     if isinstance(first, enum.EnumMeta):
         member: Any = next(iter(first))
         return member.value
-    return {name: _sample(kind) for name, kind in _required_fields(first)}
-
-
-def _required_fields(cls: Any) -> Iterator[tuple[str, Any]]:
-    """Fields without a default, by the name that they have in JSON. Raises LookupError for what has no fields."""
-    if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
-        yield from ((item.encode_name, item.type) for item in msgspec.structs.fields(cls) if item.required)
-    elif dataclasses.is_dataclass(cls):
-        hints = get_type_hints(cls)
-        missing = dataclasses.MISSING
-        fields = (item for item in dataclasses.fields(cls) if item.init)
-        yield from ((item.name, hints[item.name]) for item in fields if item.default is item.default_factory is missing)
-    elif hasattr(cls, "model_fields"):
-        yield from ((name, item.annotation) for name, item in cls.model_fields.items() if item.is_required())
-    else:
-        raise LookupError(cls)
+    if hasattr(first, "model_fields"):
+        return {name: _sample(item.annotation) for name, item in first.model_fields.items() if item.is_required()}
+    fields = record_fields(first)
+    if fields is None:
+        raise LookupError(first)
+    return {field.key: _sample(field.annotation) for field in fields if field.is_required}
 
 
 Result = TypeVar("Result")
