@@ -11,7 +11,7 @@ from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.cli.tables import format_time, iso_time, print_folded
 from perdure.cli.values import make_printable, shorten, to_line, to_lines, to_tree
 from perdure.events import WorkflowEvent
-from perdure.records import Answer, ChildCheckpoint, ExecutorMemory, SuspendedDelivery, WorkflowMessage
+from perdure.records import ChildCheckpoint, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
 
 def print_request(request: WorkflowEvent) -> None:
@@ -42,7 +42,7 @@ def contents_tree(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
             key: {
                 "answered_at": iso_time(answer.answered_at),
                 "answered_by": answer.answered_by,
-                "how": settlement_word(answer),
+                "how": answer.outcome,
             }
             for key, answer in checkpoint.answered.items()
         },
@@ -79,13 +79,6 @@ def expectation_tree(event: WorkflowEvent) -> dict[str, Any]:
     asked = {"expects": to_line(event.response_type), "question": to_tree(event.data)}
     has_default = event.terms is not None and event.terms.default is not ...
     return {**asked, "default": to_tree(event.terms.default)} if event.terms and has_default else asked
-
-
-def settlement_word(answer: Answer) -> str:
-    """answered; expired: the deadline passed first; withdrawn: the executor continued without an answer."""
-    if answer.is_withdrawn:
-        return "withdrawn"
-    return "answered" if answer.expired_for is None else "expired"
 
 
 def output_tree(event: WorkflowEvent) -> dict[str, Any]:
@@ -132,9 +125,7 @@ def print_contents(checkpoint: WorkflowCheckpoint) -> None:
         print_title("settled requests")
     for request_id, answer in checkpoint.answered.items():
         by = "" if answer.answered_by is None else f" by {answer.answered_by}"
-        print_folded(
-            make_printable(f"  {request_id}: {settlement_word(answer)}{by}, {format_time(answer.answered_at)}"), 4
-        )
+        print_folded(make_printable(f"  {request_id}: {answer.outcome}{by}, {format_time(answer.answered_at)}"), 4)
     _print_due("continues with", checkpoint)
 
 
