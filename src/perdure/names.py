@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b, sha256
 from importlib import import_module
 from pathlib import Path
+from typing import Literal, get_args
 
 from perdure.errors import InvalidRun, did_you_mean
 
@@ -85,6 +86,20 @@ _random: list[str] = []
 interpreter's lock, and getting it back from another thread takes longer than the call."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_random.clear)
+
+
+OnBusy = Literal["reject", "enqueue", "interrupt"]
+"""The behaviour of a call whose thread another run owns."""
+
+
+def check_choice(parameter: str, value: object, choices: object) -> None:
+    """Raises InvalidRun for a value that is not one of a Literal."""
+    allowed = get_args(choices)
+    if value not in allowed:
+        raise InvalidRun(
+            f"{parameter} must be one of {', '.join(map(repr, allowed))}, got {value!r}"
+            f"{did_you_mean(str(value), allowed)}."
+        )
 
 
 def random_digits() -> str:

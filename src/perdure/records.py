@@ -336,6 +336,13 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     is_withdrawn: bool = False
     """Whether the delivery that asked continued without an answer."""
 
+    @property
+    def outcome(self) -> str:
+        """`answered`, `expired` (the deadline passed first), or `withdrawn`."""
+        if self.is_withdrawn:
+            return "withdrawn"
+        return "answered" if self.expired_for is None else "expired"
+
 
 class ExecutorMemory(msgspec.Struct, frozen=True):
     """The memory of one executor: its `on_checkpoint_save` dict and its `ctx.private`."""

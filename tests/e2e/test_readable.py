@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 import msgspec
 import pydantic
@@ -38,6 +38,11 @@ class Amount(msgspec.Struct):
 
 class Model(pydantic.BaseModel):
     names: list[str]
+
+
+class Reply(TypedDict):
+    text: str
+    is_final: NotRequired[bool]
 
 
 UNKNOWN_TYPE = Opaque("gone.module:Draft", {"title": "x", "parts": {"$type": "tuple", "items": [1, None]}})
@@ -94,7 +99,21 @@ def test_printable_text_escapes_control_characters() -> None:
 
 @pytest.mark.parametrize(
     "expected",
-    [str, bool, int, float, Choice, Verdict, Amount, Model, list[Amount], str | None, Literal[3, 4], dict[str, int]],
+    [
+        str,
+        bool,
+        int,
+        float,
+        Choice,
+        Verdict,
+        Amount,
+        Model,
+        Reply,
+        list[Amount],
+        str | None,
+        Literal[3, 4],
+        dict[str, int],
+    ],
     ids=str,
 )
 def test_proposed_answer_is_accepted(expected: Any) -> None:

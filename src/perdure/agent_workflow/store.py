@@ -19,7 +19,7 @@ from perdure.checkpoints.access import OwnerWait
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.delta.recent import RecentThreads
 from perdure.checkpoints.history.retention import FullHistory, LatestOnly, Retention, as_retention
-from perdure.checkpoints.history.time_travel import commit_by_hand, make_repeat
+from perdure.checkpoints.history.time_travel import commit_by_hand, successor
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
 from perdure.clock import Clock, SystemClock, complete
@@ -91,7 +91,7 @@ class StateThreads:
                 return None if head is None else head.info
             number, status = thread.number + 1, WorkflowRunState.IDLE.value
             if head is not None:
-                after = msgspec.structs.replace(make_repeat(head, number, status), state=dict(state))
+                after = successor(head, number=number, status=status, state=dict(state))
             else:
                 after = WorkflowCheckpoint(
                     self._workflow_name, "", thread_id=thread_id, number=number, status=status, state=dict(state)

@@ -60,7 +60,7 @@ class PlainThread(msgspec.Struct, eq=False):
     has_inbox: ClassVar = False
     is_stale: ClassVar = False
     _storage: CheckpointStorage
-    _thread_id: str
+    thread_id: str
     _workflow_name: str
     codec: Codec
     _migrator: Migrator | None = None
@@ -73,7 +73,7 @@ class PlainThread(msgspec.Struct, eq=False):
     """Always empty: the storage keeps values, not trees."""
 
     async def find_head(self) -> None:
-        mine = await list_thread(self._storage, self._thread_id, self._workflow_name)
+        mine = await list_thread(self._storage, self.thread_id, self._workflow_name)
         self.set_head(max(mine, key=lambda checkpoint: checkpoint.number, default=None))
 
     def set_head(self, head: WorkflowCheckpoint | None) -> None:

@@ -77,6 +77,7 @@ class StoredThread:
         self.status = opened.status
         """The thread's status at the opening."""
         self._store = store
+        self.thread_id = opened.lease.thread_id
         self._lease = opened.lease
         self._opened = opened
         self._tail = Tail(opened, migrator)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -146,9 +146,9 @@ def check_files(report: FileReport) -> Iterator[Finding]:
     yield ok("integrity", f"not checked: {VERIFY}")
 
 
-def _some(names: tuple[str, ...]) -> str:
+def _some(names: Sequence[str], separator: str = ", ") -> str:
     more = len(names) - 3
-    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
+    return separator.join(names[:3]) + (f" and {more} more" if more > 0 else "")
 
 
 # ---------------------------------------------------------------- PostgreSQL
@@ -273,9 +273,8 @@ def _check_replication(standbys: tuple[Standby, ...]) -> Finding:
 def _check_transactions(holders: tuple[Holder, ...], server: Server) -> Finding:
     notes = [f"{row.kind} {row.name}, {row.state}, for {_seconds(row.seconds)}" for row in holders if _is_long(row)]
     if notes:
-        more = f" and {len(notes) - 3} more" if len(notes) > 3 else ""
         remedy = "Dead rows stay while it lasts: end it, and set idle_in_transaction_session_timeout"
-        return warn("transactions", "; ".join(notes[:3]) + more, remedy)
+        return warn("transactions", _some(notes, "; "), remedy)
     hidden = f", as far as this user may see: of {format_count(server.hidden_sessions, 'session')} it may not"
     hint = f"{hidden} (GRANT pg_read_all_stats lets it)" if server.hidden_sessions else ""
     return ok("transactions", f"none is long{hint}")

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-import msgspec
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.cli.tables import fold, format_time, iso_time, print_folded
+from perdure.cli.tables import format_time, iso_time, print_folded
 from perdure.cli.values import make_printable, shorten, to_line, to_lines, to_tree
 from perdure.events import WorkflowEvent
-from perdure.records import Answer, ChildCheckpoint, ExecutorMemory, SuspendedDelivery, WorkflowMessage
+from perdure.records import ChildCheckpoint, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
 
 def print_request(request: WorkflowEvent) -> None:
@@ -34,9 +33,6 @@ AnyLevel = WorkflowCheckpoint | ChildCheckpoint
 # ---------------------------------------------------------------- for machines
 
 
-checkpoint_tree = msgspec.structs.asdict
-
-
 def contents_tree(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
     level = _level_tree(checkpoint)
     return {
@@ -46,7 +42,7 @@ def contents_tree(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
             key: {
                 "answered_at": iso_time(answer.answered_at),
                 "answered_by": answer.answered_by,
-                "how": settlement_word(answer),
+                "how": answer.outcome,
             }
             for key, answer in checkpoint.answered.items()
         },
@@ -85,13 +81,6 @@ def expectation_tree(event: WorkflowEvent) -> dict[str, Any]:
     return {**asked, "default": to_tree(event.terms.default)} if event.terms and has_default else asked
 
 
-def settlement_word(answer: Answer) -> str:
-    """answered; expired: the deadline passed first; withdrawn: the executor continued without an answer."""
-    if answer.is_withdrawn:
-        return "withdrawn"
-    return "answered" if answer.expired_for is None else "expired"
-
-
 def output_tree(event: WorkflowEvent) -> dict[str, Any]:
     return {"executor_id": event.executor_id, "data": to_tree(event.data)}
 
@@ -125,15 +114,6 @@ def print_title(text: str) -> None:
     click.secho(make_printable(text), bold=True)
 
 
-def print_facts(facts: dict[str, str]) -> None:
-    """Names and values, without empty values."""
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        if value:
-            lines = fold(f"{name.ljust(width)}  {make_printable(value)}", width + 2)
-            click.echo(f"{click.style(lines[:width], bold=True)}{lines[width:]}")
-
-
 def print_contents(checkpoint: WorkflowCheckpoint) -> None:
     """Print state, outputs, settled requests, and due deliveries."""
     _print_values("state", checkpoint.state)
@@ -145,9 +125,7 @@ def print_contents(checkpoint: WorkflowCheckpoint) -> None:
         print_title("settled requests")
     for request_id, answer in checkpoint.answered.items():
         by = "" if answer.answered_by is None else f" by {answer.answered_by}"
-        print_folded(
-            make_printable(f"  {request_id}: {settlement_word(answer)}{by}, {format_time(answer.answered_at)}"), 4
-        )
+        print_folded(make_printable(f"  {request_id}: {answer.outcome}{by}, {format_time(answer.answered_at)}"), 4)
     _print_due("continues with", checkpoint)
 
 

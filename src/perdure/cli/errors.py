@@ -66,14 +66,6 @@ def _explain_damaged(problem: DamagedCheckpoint) -> str:
     )
 
 
-def _explain_missing_key(problem: MissingKey) -> str:
-    with_which = "" if problem.key_id is None else f" with key {problem.key_id!r}"
-    return (
-        f"{problem.place} is encrypted{with_which}, and that key is missing. Nothing was changed. Put it into "
-        "PERDURE_KEYS: id:key,id:key, the one to write with first."
-    )
-
-
 _EXPLANATIONS: dict[type[BaseException], Callable[..., str]] = {
     ThreadBusy: lambda problem: busy(
         problem.thread_id, problem.run_id, "written", "use `perdure resume APP THREAD --takeover`"
@@ -92,7 +84,10 @@ _EXPLANATIONS: dict[type[BaseException], Callable[..., str]] = {
         f"No checkpoint {problem.checkpoint_id!r} exists in this store; it may have been pruned."
     ),
     DamagedCheckpoint: _explain_damaged,
-    MissingKey: _explain_missing_key,
+    MissingKey: lambda problem: (
+        f"{_before(problem, ' missing.')} missing. Nothing was changed. Put it into PERDURE_KEYS: id:key,id:key, the "
+        "one to write with first."
+    ),
     WrongStateType: lambda problem: (
         f"{_before(problem, ' Give a value')} Give a value of the same type, or null; `perdure state CHECKPOINT --key "
         f"{problem.key} --json` shows the form."

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 import click
-import msgspec
 
 from perdure.agent_workflow import events
 from perdure.agent_workflow.execution.execution import WorkflowResult
@@ -26,6 +24,7 @@ from perdure.cli.values import make_printable, to_lines
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from perdure.graph.annotations import flatten_union
+from perdure.graph.coercion import record_fields
 
 # ---------------------------------------------------------------- samples
 
@@ -61,22 +60,12 @@ def _sample(annotation: Any) -> Any:
     if isinstance(first, enum.EnumMeta):
         member: Any = next(iter(first))
         return member.value
-    return {name: _sample(kind) for name, kind in _required_fields(first)}
-
-
-def _required_fields(cls: Any) -> Iterator[tuple[str, Any]]:
-    """Fields without a default, by the name that they have in JSON. Raises LookupError for what has no fields."""
-    if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
-        yield from ((item.encode_name, item.type) for item in msgspec.structs.fields(cls) if item.required)
-    elif dataclasses.is_dataclass(cls):
-        hints = get_type_hints(cls)
-        missing = dataclasses.MISSING
-        fields = (item for item in dataclasses.fields(cls) if item.init)
-        yield from ((item.name, hints[item.name]) for item in fields if item.default is item.default_factory is missing)
-    elif hasattr(cls, "model_fields"):
-        yield from ((name, item.annotation) for name, item in cls.model_fields.items() if item.is_required())
-    else:
-        raise LookupError(cls)
+    if hasattr(first, "model_fields"):
+        return {name: _sample(item.annotation) for name, item in first.model_fields.items() if item.is_required()}
+    fields = record_fields(first)
+    if fields is None:
+        raise LookupError(first)
+    return {field.key: _sample(field.annotation) for field in fields if field.is_required}
 
 
 Result = TypeVar("Result")
@@ -103,10 +92,14 @@ class Progress(ABC, Generic[Result]):
         """Prints the state of the thread when its run has ended. Raises Mistake if it failed."""
 
     def begin(self) -> None:
-        """Prints the thread, once."""
-        if not (self.has_started or self.is_quiet):
+        """Prints the thread, and its work of earlier runs. Later calls do nothing."""
+        if not self.has_started and not self.is_quiet:
             click.secho(f"thread: {make_printable(self.place.thread_id)}", bold=True)
+            self.print_earlier_work()
         self.has_started = True
+
+    def print_earlier_work(self) -> None:
+        """Does nothing for a run whose events report it."""
 
     def _print_update(self, event: WorkflowEvent) -> bool:
         """Prints the words of an agent, a line for each agent. Returns whether the event holds words."""
@@ -209,10 +202,14 @@ def _print_line(event: WorkflowEvent, text: str, **style: Any) -> None:
 
 def _print_event(what: str, event: WorkflowEvent, **style: Any) -> None:
     again = ", replayed" if event.replayed else ""
-    first, *more = to_lines(event.data)
-    click.secho(f"{what} of {make_printable(str(event.executor_id))}{again}: {first}", **style)
+    _print_lines(f"{what} of {make_printable(str(event.executor_id))}{again}", event.data, **style)
+
+
+def _print_lines(title: str, value: Any, **style: Any) -> None:
+    first, *more = to_lines(value)
+    click.secho(f"{title}: {first}", **style)
     for line in more:
-        click.secho(f"  {line}", **style)
+        click.secho(f"  {line}" if line else "", **style)
 
 
 def _error_text(event: WorkflowEvent) -> str:
@@ -232,11 +229,8 @@ class ExecutionProgress(Progress[WorkflowResult]):
     started: set[str] = field(default_factory=set)
     """Nodes that began to run in this call."""
 
-    def begin(self) -> None:
-        """Prints also the nodes that finished before."""
-        is_silent = self.has_started or self.is_quiet
-        super().begin()
-        if is_silent or self.before is None:
+    def print_earlier_work(self) -> None:
+        if self.before is None:
             return
         if self.before.result is not None:
             click.secho("the execution ended before: nothing to run", fg="cyan")
@@ -340,10 +334,7 @@ def _request_tree(request: events.WorkflowApprovalRequestedEvent) -> dict[str, A
 def _print_result(result: WorkflowResult, place: StoreLocation) -> None:
     """The result, or the pending requests and how to answer them."""
     if result.final_answer is not None:
-        first, *more = to_lines(result.final_answer)
-        click.secho(f"answer: {first}", fg="green")
-        for line in more:
-            click.secho(f"  {line}" if line else "", fg="green")
+        _print_lines("answer", result.final_answer, fg="green")
     if result.pending:
         count = "an approval" if len(result.pending) == 1 else f"{len(result.pending)} approvals"
         click.secho(f"waiting for {count}", bold=True)
@@ -363,8 +354,8 @@ def _own_id(request: events.WorkflowApprovalRequestedEvent) -> str:
 def _print_request(request: events.WorkflowApprovalRequestedEvent, place: StoreLocation) -> None:
     until = "" if request.deadline is None else f", until {format_time(request.deadline)}"
     print_folded(f"  {make_printable(f'request {_own_id(request)} of {_node_path(request)}{until}')}", 4, fg="magenta")
-    texts = [request.message, *([request.description] if request.description else [])]
-    for text in (*texts, *(f"{key}: {value}" for key, value in request.outputs.items())):
+    outputs = (f"{key}: {value}" for key, value in request.outputs.items())
+    for text in filter(None, (request.message, request.description, *outputs)):
         for line in to_lines(text):
             print_folded(f"  | {line}", 4)
     click.echo(f"  answer it: {place.answer(_own_id(request), ApprovalDecision.sample_answer)}")

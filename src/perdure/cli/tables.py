@@ -38,10 +38,9 @@ def print_table(headers: Sequence[str], rows: Rows) -> None:
         return
     used = [index for index in range(len(headers)) if any(row[index] for row in cleaned)]
     shown, cells = [headers[index] for index in used], [[row[index] for index in used] for row in cleaned]
-    columns = shutil.get_terminal_size().columns
     *widths, last = _widths(shown, cells)
-    if sum(widths) + 2 * len(widths) + min(last, TEXT) > columns:
-        _print_records(shown, cells, columns)
+    if sum(widths) + 2 * len(widths) + min(last, TEXT) > shutil.get_terminal_size().columns:
+        _print_records(shown, cells)
     else:
         _print_folded(shown, cells)
 
@@ -64,32 +63,34 @@ def _print_folded(headers: Sequence[str], rows: Rows) -> None:
     Console(highlight=False, emoji=False).print(table)
 
 
-def _print_records(headers: Sequence[str], rows: Rows, columns: int) -> None:
-    indent = max(map(len, headers)) + 2
+def _print_records(headers: Sequence[str], rows: Rows) -> None:
     for number, row in enumerate(rows):
         if number:
             click.echo()
-        for header, cell in zip(headers, row, strict=True):
-            if not cell:
-                continue
-            lines = textwrap.wrap(cell, max(8, columns - indent))
-            click.echo(f"{click.style(header.ljust(indent), bold=True)}{lines[0]}")
-            for line in lines[1:]:
-                click.echo(f"{' ' * indent}{line}")
+        print_facts([*zip(headers, row, strict=True)])
+
+
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Names and values, without empty values."""
+    width = max(len(name) for name, _ in facts) + 2
+    for name, value in facts:
+        if value:
+            lines = fold(make_printable(value), name.ljust(width), " " * width)
+            click.echo(f"{click.style(lines[:width], bold=True)}{lines[width:]}")
 
 
 def print_folded(text: str, indent: int = 0, **style: Any) -> None:
     """A line that is folded in a terminal, and itself anywhere else."""
-    click.secho(fold(text, indent), **style)
+    click.secho(fold(text, rest=" " * indent), **style)
 
 
-def fold(text: str, indent: int) -> str:
-    """The text as lines of a terminal, indented after the first; without a terminal one line."""
+def fold(text: str, first: str = "", rest: str = "") -> str:
+    """The text after `first`, as lines of a terminal that begin with `rest`; without a terminal one line."""
     if not sys.stdout.isatty():
-        return text
-    width = shutil.get_terminal_size().columns
-    lines = textwrap.wrap(text, max(width, indent + 8), subsequent_indent=" " * indent, break_on_hyphens=False)
-    return "\n".join(lines) or text
+        return first + text
+    width = max(shutil.get_terminal_size().columns, len(rest) + 8)
+    lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return "\n".join(lines) or first + text
 
 
 def print_json(tree: Any) -> None:

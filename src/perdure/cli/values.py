@@ -126,7 +126,7 @@ def _is_empty(tree: Any) -> bool:
 
 def to_lines(value: Any) -> list[str]:
     """The value, spread over lines where one is not enough."""
-    return [shorten(make_printable(line)) for line in _lines(to_tree(value), is_inner=False)]
+    return [*map(shorten, to_full_lines(value))]
 
 
 def to_full_lines(value: Any) -> list[str]:

@@ -66,7 +66,7 @@ def in_family(value: Any, annotation: Any) -> Any:
     return value
 
 
-class _Misfit(Exception):
+class _Misfit(ValueError):
     """A value that cannot be converted, and its path below the argument of `coerce`, such as `.a[0]`."""
 
     def __init__(self, reason: str, path: str = "") -> None:
@@ -128,7 +128,7 @@ def _convert_by_hand(value: object, annotation: object) -> object:
             if type(choice.value) is type(value) and choice.value == value:  # 1 is not True
                 return choice
         raise _Misfit(f"Invalid enum value {value!r}")
-    if isinstance(value, Mapping) and (fields := _fields_of(wanted)):
+    if isinstance(value, Mapping) and (fields := record_fields(wanted)):
         return _converted_to_record(value, wanted, fields)
     if isinstance(value, list | tuple) and origin in _SEQUENCES:
         return _SEQUENCES[origin](_converted_elements(value, origin, args))
@@ -177,40 +177,41 @@ def _converted_to_member(value: object, members: Sequence[object]) -> object:
 def _unknown_keys(value: object, member: object) -> int:
     if not isinstance(value, Mapping):
         return 0
-    keys = {field.key for field in _fields_of(member)} or set(getattr(member, "model_fields", value))
+    keys = {field.key for field in record_fields(member) or ()} or set(getattr(member, "model_fields", value))
     return len(value.keys() - keys)
 
 
-class _Field(NamedTuple):
+class RecordField(NamedTuple):
     name: str
     key: str
     annotation: object
     is_required: bool
 
 
-def _fields_of(cls: Any) -> list[_Field]:
-    """The fields of a dataclass, Struct or TypedDict; none for anything else."""
+def record_fields(cls: Any) -> list[RecordField] | None:
+    """The fields of a dataclass, Struct or TypedDict; None for anything else. Raises ValueError for an unknown name in
+    their types."""
     try:
         if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
             infos = msgspec.structs.fields(cls)
-            return [_Field(info.name, info.encode_name, info.type, info.required) for info in infos]
+            return [RecordField(info.name, info.encode_name, info.type, info.required) for info in infos]
         if isinstance(cls, type) and dataclasses.is_dataclass(cls):
             hints = typing.get_type_hints(cls, include_extras=True)
             unset = dataclasses.MISSING
             return [
-                _Field(field.name, field.name, hints[field.name], field.default is field.default_factory is unset)
+                RecordField(field.name, field.name, hints[field.name], field.default is field.default_factory is unset)
                 for field in dataclasses.fields(cls)
                 if field.init
             ]
         if is_typed_dict(cls):
             hints = typing.get_type_hints(cls)
-            return [_Field(name, name, hints[name], name in required_keys(cls)) for name in hints]
+            return [RecordField(name, name, hints[name], name in required_keys(cls)) for name in hints]
     except NameError as error:
         raise _Misfit(f"A field type of `{_name(cls)}` cannot be resolved: {error}") from error
-    return []
+    return None
 
 
-def _converted_to_record(value: Mapping[Any, object], cls: Any, fields: Sequence[_Field]) -> object:
+def _converted_to_record(value: Mapping[Any, object], cls: Any, fields: Sequence[RecordField]) -> object:
     unknown = value.keys() - {field.key for field in fields}
     if unknown and issubclass(cls, msgspec.Struct) and cls.__struct_config__.forbid_unknown_fields:
         raise _Misfit(f"`{_name(cls)}` has no field {', '.join(map(repr, sorted(map(str, unknown))))}")

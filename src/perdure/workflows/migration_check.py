@@ -21,6 +21,7 @@ from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.live_threads import Instances, LiveThread
 from perdure.engine.thread.position import Position, position_of
 from perdure.errors import DamagedCheckpoint, IncompatibleWorkflow, StorageFailed, WorkflowCheckpointException
+from perdure.errors.wording import format_count
 from perdure.records import Lease, OpenedThread
 
 Outcome = Literal["same", "additions", "migrates", "refused", "damaged"]
@@ -67,16 +68,14 @@ class ThreadFits(list[ThreadFit]):
         counter = Counter(fit.outcome for fit in self)
         counts = ", ".join(f"{counter[outcome]} {outcome}" for outcome in counter)
         lines = [str(fit) for fit in self if fit.outcome != "same"]
-        threads = "1 thread" if len(self) == 1 else f"{len(self)} threads"
-        return "\n".join([*lines, f"{threads}{counts and f': {counts}'}"])
+        return "\n".join([*lines, f"{format_count(len(self), 'thread')}{counts and f': {counts}'}"])
 
 
 async def check_threads(
     compiled: Compiled, storage: Any, progress: Callable[[int, int, str], None] | None = None
 ) -> ThreadFits:
     """Check every stored thread of the workflow, the one with the latest commit last."""
-    is_store = isinstance(storage, StoreCheckpointStorage)
-    stored = _Stored(storage, compiled) if is_store else _Plain(storage, compiled)
+    stored = _Stored(storage, compiled) if isinstance(storage, StoreCheckpointStorage) else _Plain(storage, compiled)
     thread_ids = await stored.thread_ids()
     fits = ThreadFits()
     for done, thread_id in enumerate(thread_ids, 1):
@@ -162,15 +161,8 @@ class _Stored:
         threads = await self._store.threads(thread_id=thread_id)
         return threads[0].checkpoint_id if threads else None
 
-    async def open(self, thread_id: str, migrator: Migrator | None) -> OpenThread | None:
+    async def open(self, thread_id: str, migrator: Migrator | None, tries: int = MAX_TRIES) -> OpenThread | None:
         """Read-only; None for a deleted thread. Without a migrator it decodes like a tool."""
-        opened = await self._read(thread_id)
-        if opened is None:
-            return None
-        codec = self._storage._tool_codec if migrator is None else codec_for(self._storage, self._declared)
-        return StoredThread(self._store, opened, self._declared, codec, RecentThreads(), migrator=migrator)
-
-    async def _read(self, thread_id: str, tries: int = MAX_TRIES) -> OpenedThread | None:
         with storage_errors(self._store, "read a thread"):
             header = await self._store.thread_header(thread_id)
             head = await self._store.head(thread_id)
@@ -178,8 +170,8 @@ class _Stored:
             return None
         is_of_head = header.head == (None if head is None else head.info.number)
         if not is_of_head and tries > 1:
-            return await self._read(thread_id, tries - 1)
-        return OpenedThread(
+            return await self.open(thread_id, migrator, tries - 1)
+        opened = OpenedThread(
             Lease(thread_id, "", 0),
             header.number,
             None if head is None else head.info,
@@ -188,6 +180,8 @@ class _Stored:
             header.journal if is_of_head else (),  # a thread that moves all the time soon commits its records
             header.inbox if is_of_head else (),
         )
+        codec = self._storage._tool_codec if migrator is None else codec_for(self._storage, self._declared)
+        return StoredThread(self._store, opened, self._declared, codec, RecentThreads(), migrator=migrator)
 
 
 class _Plain:

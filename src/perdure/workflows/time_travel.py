@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,9 +22,9 @@ from perdure.checkpoints.history.time_travel import (
     commit_cleared,
     commit_rewind,
     edit_state,
-    make_fork,
     merge_about,
     refuse_other_thread,
+    successor,
     with_about,
 )
 from perdure.checkpoints.storage import StoreCheckpointStorage
@@ -32,12 +32,12 @@ from perdure.clock import complete
 from perdure.engine.delivery.scope import Journal, RunScope, add_records
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.opening import Opening, check_compatibility, note_unreleased, storage_key
-from perdure.engine.run.request import OnBusy, RunOptions, RunRequest, make_request
+from perdure.engine.run.request import RunOptions, RunRequest, make_request
 from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
 from perdure.errors import NoStorage, ThreadExists, ThreadNotFound
 from perdure.events import WorkflowEvent
 from perdure.log import get_logger
-from perdure.names import check_identifier, new_run_id, new_thread_id
+from perdure.names import OnBusy, check_identifier, new_run_id, new_thread_id
 from perdure.records import CheckpointInfo
 from perdure.workflows.threads import choose_storage, choose_thread, read_history
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from perdure.workflows.workflow import Workflow
 
 logger = get_logger("engine")
-T = TypeVar("T")
 
 
 async def fork(
@@ -68,7 +67,8 @@ async def fork(
     live, request = workflow._live, _request(workflow, "Forking a thread", checkpoint_storage, options)
     source = await _load_named(live, request)
     new_id = request.thread_id or new_thread_id()
-    forked = make_fork(source, new_id, edit_state(source, update_state, remove_state))
+    state = edit_state(source, update_state, remove_state)
+    forked = successor(source, thread_id=new_id, number=1, state=state)
     thread = live.find(new_id)
     if thread is not None and (thread.owner is not None or thread.position.next_delivery_id > 1):
         raise ThreadExists(new_id, "this workflow object has a thread of that id")
@@ -166,7 +166,7 @@ async def edit(
     """Replace the head by the result of `change`: state, executors' memories, metadata. For callers that know the
     parts of a checkpoint, such as a server: only the types of values are checked."""
     async with _claim_to_edit(workflow, thread_id, on_busy, takeover, checkpoint_storage) as owned:
-        return _require(await commit_again(owned.opened, change), thread_id)
+        return await commit_again(owned.opened, change)
 
 
 async def clear(
@@ -183,7 +183,7 @@ async def clear(
     """
     async with _claim_to_edit(workflow, thread_id, on_busy, takeover, checkpoint_storage) as owned:
         sent = tuple(owned.thread.inbox)
-        info, discarded = _require(await commit_cleared(owned.opened), thread_id)
+        info, discarded = await commit_cleared(owned.opened)
         for item_id in (*sent, *discarded):  # of this process as well
             owned.thread.inbox.pop(item_id, None)
     return info
@@ -222,7 +222,7 @@ async def save_again(live: LiveThreads, request: RunRequest) -> CheckpointInfo:
         if thread.is_ahead:
             return await _save_live(live, owned)
         is_current = (thread.number, thread.head_id) == (opened.number, opened.head_id)
-        info = _require(await commit_again(opened), thread_id)
+        info = await commit_again(opened)
         if is_current:
             thread.number, thread.head_id = opened.number, info.checkpoint_id
     return info
@@ -266,13 +266,6 @@ async def _require_thread(live: LiveThreads, request: RunRequest) -> None:
         await storage.find_thread(thread_id)
     else:
         await read_history(storage, thread_id, live.compiled.graph.name, limit=1)
-
-
-def _require(committed: T | None, thread_id: str) -> T:
-    """Raises ThreadNotFound for a thread without a head."""
-    if committed is None:
-        raise ThreadNotFound(thread_id)
-    return committed
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from perdure.checkpoints.migration.migrations import AnyMigration
 from perdure.clock import Clock, SystemClock
 from perdure.codec import DeclaredTypes
-from perdure.engine.run.request import Durability, OnBusy, RunOptions, check_durability, make_request
+from perdure.engine.run.request import Durability, RunOptions, check_durability, make_request
 from perdure.engine.run.run import Run, View, WorkflowRunResult
 from perdure.engine.run.stream import ResponseStream
 from perdure.engine.thread.compiled import Compiled
@@ -23,7 +23,7 @@ from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.graph.edges import EdgeGroup, InternalEdgeGroup
 from perdure.graph.executor import Executor
 from perdure.graph.graph import Graph
-from perdure.names import new_run_id
+from perdure.names import OnBusy, new_run_id
 from perdure.records import CheckpointInfo
 from perdure.workflows import threads, time_travel
 from perdure.workflows.agent import WorkflowAgent

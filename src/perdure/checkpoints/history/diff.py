@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import takewhile
 from reprlib import Repr
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -343,7 +342,7 @@ def _to_short_text(value: object) -> str:
 def _both(old: Any, new: Any) -> tuple[str, str]:
     """The old and the new value as texts, without the common beginning of long texts."""
     if isinstance(old, str) and isinstance(new, str):
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
+        same, _ = same_ends(old, new)
         if same > _MAX_SHOWN_CHARS // 2:
             return f"...{_to_short_text(old[same - 10 :])}", f"...{_to_short_text(new[same - 10 :])}"
     return _to_short_text(old), _to_short_text(new)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -41,15 +41,13 @@ from perdure.errors import (
     did_you_mean,
 )
 from perdure.events import WorkflowRunState
-from perdure.names import check_identifier, checkpoint_id_of, new_item_id, new_thread_id
+from perdure.names import OnBusy, check_choice, check_identifier, checkpoint_id_of, new_item_id, new_thread_id
 from perdure.records import CheckpointInfo, Commit, Lease, ThreadHeader
 from perdure.store import Store
 
 if TYPE_CHECKING:
     from perdure.checkpoints.any_storage import OpenThread
     from perdure.checkpoints.storage import StoreCheckpointStorage
-
-ON_BUSY = ("reject", "enqueue", "interrupt")
 
 Change = Callable[[WorkflowCheckpoint], WorkflowCheckpoint]
 """Gets a copy of a thread's head, and returns one with other content."""
@@ -74,7 +72,7 @@ async def fork(
     check_identifier("thread_id", thread_id)
     source = await storage.load(checkpoint_id)
     state = edit_state(source, update_state, remove_state)
-    forked = make_fork(source, thread_id or new_thread_id(), state)
+    forked = successor(source, thread_id=thread_id or new_thread_id(), number=1, state=state)
     return await complete(add_fork(storage.store, forked, storage._tool_codec))
 
 
@@ -83,7 +81,7 @@ async def rewind(
     thread_id: str,
     checkpoint_id: CheckpointID | CheckpointInfo,
     *,
-    on_busy: Literal["reject", "enqueue", "interrupt"] = "reject",
+    on_busy: OnBusy = "reject",
     takeover: bool = False,
 ) -> CheckpointInfo:
     """Go back to a checkpoint of the thread, as its next commit. Nothing runs; later checkpoints stay as a branch.
@@ -113,7 +111,7 @@ async def checkpoint(
     storage: StoreCheckpointStorage,
     thread_id: str,
     *,
-    on_busy: Literal["reject", "enqueue", "interrupt"] = "reject",
+    on_busy: OnBusy = "reject",
     takeover: bool = False,
 ) -> CheckpointInfo:
     """Save the thread's head once more, as a new checkpoint: to pin it, for example.
@@ -140,9 +138,7 @@ async def save(storage: StoreCheckpointStorage, checkpoint: WorkflowCheckpoint) 
 async def _commit_when_free(
     storage: StoreCheckpointStorage, thread_id: str, act: _Act, on_busy: str, *, takeover: bool
 ) -> CheckpointInfo:
-    if on_busy not in ON_BUSY:
-        choices = ", ".join(map(repr, ON_BUSY))
-        raise InvalidRun(f"on_busy must be one of {choices}, got {on_busy!r}{did_you_mean(str(on_busy), ON_BUSY)}.")
+    check_choice("on_busy", on_busy, OnBusy)
     takes_over = takeover or on_busy == "interrupt"
     async with OwnerWait(storage, thread_id) as wait:
         while True:
@@ -193,7 +189,7 @@ async def commit_rewind(
     target was pruned since it was loaded."""
     number = thread.number + 1
     counters = msgspec.structs.replace(target.counters, epoch=number)
-    rewound = _successor(target if about is None else with_about(target, about), number=number, counters=counters)
+    rewound = successor(target if about is None else with_about(target, about), number=number, counters=counters)
     try:
         await complete(thread.commit(rewound, (), "", rewound.status))
     except ThreadConflict:
@@ -202,44 +198,47 @@ async def commit_rewind(
     return rewound.info
 
 
-async def commit_again(thread: OpenThread, change: Change | None = None) -> CheckpointInfo | None:
-    """Commit the head once more, or the result of `change`; None if the thread has no head.
+async def commit_again(thread: OpenThread, change: Change | None = None) -> CheckpointInfo:
+    """Commit the head once more, or the result of `change`. Raises ThreadNotFound without a head.
 
     The records since the head stay unsettled: the next run replays them.
     """
     head = await thread.load_head()
     if head is None:
-        return None
+        raise ThreadNotFound(thread.thread_id)
     # The thread's status: its last run may have failed since the head.
     status = thread.status if isinstance(thread, StoredThread) else head.status
     if change is not None:  # copies, before and after: the commit shares no value with a live thread or the caller
         head = copy_checkpoint(change(copy_checkpoint(head, thread.codec)), thread.codec)
-    again = make_repeat(head, thread.number + 1, status)
+    again = successor(head, number=thread.number + 1, status=status)
     await complete(thread.commit(again, (), "", status, unsettled=tuple(thread.load_journal())))
     return again.info
 
 
-async def commit_cleared(thread: OpenThread) -> tuple[CheckpointInfo, tuple[str, ...]] | None:
-    """Commit an empty checkpoint and discard the records and messages since the head; None if the thread has no head.
-    Also returns the ids of the discarded messages."""
+async def commit_cleared(thread: OpenThread) -> tuple[CheckpointInfo, tuple[str, ...]]:
+    """Commit an empty checkpoint, and discard the records and messages since the head. The counters continue, so that
+    delivery ids stay unique; the metadata of the thread stay. Also returns the ids of the discarded messages. Raises
+    ThreadNotFound without a head."""
     head = await thread.load_head()
     if head is None:
-        return None
+        raise ThreadNotFound(thread.thread_id)
     discarded = tuple(thread.load_inbox(head.renamed_types))
-    status = WorkflowRunState.IDLE.value
-    cleared = make_repeat(clear_checkpoint(copy_checkpoint(head, thread.codec)), thread.number + 1, status)
-    await complete(thread.commit(cleared, (), "", status, consumed=discarded))
+    own = copy_checkpoint(head, thread.codec)
+    cleared = WorkflowCheckpoint(
+        workflow_name=own.workflow_name,
+        graph_signature_hash=own.graph_signature_hash,
+        previous_checkpoint_id=own.checkpoint_id,
+        metadata=own.metadata,
+        thread_id=own.thread_id,
+        counters=msgspec.structs.replace(own.counters, since_input=0),
+        graph_signature=own.graph_signature,
+        migrations=own.migrations,
+        renamed_types=own.renamed_types,
+        number=thread.number + 1,
+        status=WorkflowRunState.IDLE.value,
+    )
+    await complete(thread.commit(cleared, (), "", cleared.status, consumed=discarded))
     return cleared.info, discarded
-
-
-def make_fork(source: WorkflowCheckpoint, thread_id: str, state: dict[str, Any]) -> WorkflowCheckpoint:
-    """The first checkpoint of a new thread."""
-    return _successor(source, thread_id=thread_id, number=1, state=state)
-
-
-def make_repeat(head: WorkflowCheckpoint, number: int, status: str) -> WorkflowCheckpoint:
-    """The head once more, as this commit of its thread."""
-    return _successor(head, number=number, status=status)
 
 
 def with_about(checkpoint: WorkflowCheckpoint, about: Mapping[str, Any]) -> WorkflowCheckpoint:
@@ -248,23 +247,8 @@ def with_about(checkpoint: WorkflowCheckpoint, about: Mapping[str, Any]) -> Work
     return msgspec.structs.replace(checkpoint, metadata={**others, "about": dict(about)} if about else others)
 
 
-def clear_checkpoint(head: WorkflowCheckpoint) -> WorkflowCheckpoint:
-    """An empty checkpoint of the same thread. The counters continue, so that delivery ids stay unique; the metadata of
-    the thread stay."""
-    return WorkflowCheckpoint(
-        workflow_name=head.workflow_name,
-        graph_signature_hash=head.graph_signature_hash,
-        checkpoint_id=head.checkpoint_id,
-        metadata=head.metadata,
-        thread_id=head.thread_id,
-        counters=msgspec.structs.replace(head.counters, since_input=0),
-        graph_signature=head.graph_signature,
-        migrations=head.migrations,
-        renamed_types=head.renamed_types,
-    )
-
-
-def _successor(before: WorkflowCheckpoint, **changes: Any) -> WorkflowCheckpoint:
+def successor(before: WorkflowCheckpoint, **changes: Any) -> WorkflowCheckpoint:
+    """A checkpoint with the content of this one, but for the changes, that continues from it."""
     return msgspec.structs.replace(
         before,
         checkpoint_id=new_checkpoint_id(),

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.delta.chunk_types import same_ends
 from perdure.checkpoints.history.diff import Change, CheckpointDiff
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.cli.contents import (
-    checkpoint_tree,
-    contents_tree,
-    print_contents,
-    print_depths,
-    print_facts,
-    print_questions,
-    question_tree,
-)
+from perdure.cli.contents import contents_tree, print_contents, print_depths, print_questions, question_tree
 from perdure.cli.errors import Mistake, busy
 from perdure.cli.options import (
     StoreLocation,
@@ -36,7 +29,7 @@ from perdure.cli.options import (
     work_in,
     yes_option,
 )
-from perdure.cli.tables import format_time, print_folded, print_json, print_result
+from perdure.cli.tables import format_time, print_facts, print_folded, print_json, print_result
 from perdure.cli.values import make_printable, shorten, to_full_lines, to_tree, tree_to_line
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import InvalidRun, ThreadBusy, UnreadableValue, did_you_mean
@@ -55,37 +48,32 @@ async def state(storage: StoreCheckpointStorage, checkpoint: str, key: str | Non
     info = await find_checkpoint(storage, checkpoint)
     contents = await storage.load(info)
     if key is not None:
-        value = _value(contents, key)
+        if key not in contents.state:
+            keys = ", ".join(map(repr, contents.state)) or "none"
+            guess = did_you_mean(key, contents.state)
+            raise Mistake(f"The state of {info.checkpoint_id!r} has no key {key!r}{guess}. Its keys: {keys}.")
         if as_json:
-            print_json(to_tree(value))
+            print_json(to_tree(contents.state[key]))
         else:
-            click.echo("\n".join(to_full_lines(value)))
+            click.echo("\n".join(to_full_lines(contents.state[key])))
     elif as_json:
         requests = [question_tree(event) for event in contents.pending_request_info_events.values()]
-        print_json({**checkpoint_tree(info), "requests": requests, **contents_tree(contents)})
+        print_json({**asdict(info), "requests": requests, **contents_tree(contents)})
     else:
         _print(info, contents)
 
 
-def _value(checkpoint: WorkflowCheckpoint, key: str) -> Any:
-    if key not in checkpoint.state:
-        keys = ", ".join(map(repr, checkpoint.state)) or "none"
-        guess = did_you_mean(key, checkpoint.state)
-        raise Mistake(f"The state of {checkpoint.checkpoint_id!r} has no key {key!r}{guess}. Its keys: {keys}.")
-    return checkpoint.state[key]
-
-
 def _print(info: CheckpointInfo, checkpoint: WorkflowCheckpoint) -> None:
     print_facts(
-        {
-            "checkpoint": info.checkpoint_id,
-            "thread": info.thread_id,
-            "workflow": info.workflow_name,
-            "made": f"{format_time(info.timestamp)}, by commit {info.number}, after superstep {info.iteration_count}",
-            "status": info.status,
-            "follows": info.previous_checkpoint_id or "",
-            "pinned": "yes" if info.is_pinned else "",
-        }
+        [
+            ("checkpoint", info.checkpoint_id),
+            ("thread", info.thread_id),
+            ("workflow", info.workflow_name),
+            ("made", f"{format_time(info.timestamp)}, by commit {info.number}, after superstep {info.iteration_count}"),
+            ("status", info.status),
+            ("follows", info.previous_checkpoint_id or ""),
+            ("pinned", "yes" if info.is_pinned else ""),
+        ]
     )
     print_questions(checkpoint)
     print_contents(checkpoint)
@@ -147,8 +135,7 @@ def _common_prefix(old: Any, new: Any) -> int:
     """How many characters two texts begin with alike, but for a few; 0 if they can be shown as they are."""
     if not isinstance(old, str) or not isinstance(new, str) or max(len(old), len(new)) <= VALUE:
         return 0
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
-    return max(0, sum(1 for _ in same) - CONTEXT)
+    return max(0, same_ends(old, new)[0] - CONTEXT)
 
 
 def _format_value(tree: Any, alike: int = 0) -> str:
@@ -192,7 +179,7 @@ async def fork(
 
 def _print_head(head: CheckpointInfo, sentence: str, store: str | None, *, as_json: bool) -> None:
     """The new head of a thread, and how to continue."""
-    print_result(checkpoint_tree(head), sentence, as_json=as_json)
+    print_result(asdict(head), sentence, as_json=as_json)
     if not as_json:
         click.echo(f"Continue with: {StoreLocation('APP', head.thread_id, store).resume()}")
 
@@ -272,4 +259,4 @@ async def _set_pin(storage: StoreCheckpointStorage, checkpoint: str, *, as_json:
     await (storage.pin(info) if is_pinned else storage.unpin(info))
     note = "pinned: pruning keeps it" if is_pinned else "no longer pinned: pruning may remove it"
     sentence = f"{info.checkpoint_id} (commit {info.number} of {info.thread_id}) is {note}."
-    print_result({**checkpoint_tree(info), "is_pinned": is_pinned}, sentence, as_json=as_json)
+    print_result({**asdict(info), "is_pinned": is_pinned}, sentence, as_json=as_json)

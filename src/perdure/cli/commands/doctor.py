@@ -250,15 +250,14 @@ async def _add_storage(result: Examination, storage: Any, redis_url: str | None)
 
 
 def _print(result: Examination) -> None:
-    rows = [
-        (item.mark, item.check, f"{item.text}. {item.remedy}" if item.remedy else item.text) for item in result.findings
-    ]
+    findings = result.findings
+    rows = [(item.mark, item.check, f"{item.text}. {item.remedy}" if item.remedy else item.text) for item in findings]
     print_table(("MARK", "CHECK", "FOUND"), rows)
     if result.tables:
         click.echo()
         print_table(HEADERS, [_table_row(item) for item in result.tables])
         click.echo()
-    marks = [item.mark for item in result.findings]
+    marks = [item.mark for item in findings]
     problems = [
         format_count(marks.count(mark), word)
         for mark, word in (("fail", "failure"), ("warn", "warning"))

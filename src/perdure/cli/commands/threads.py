@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-import textwrap
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
-import msgspec
+from msgspec.structs import asdict
 
 from perdure.checkpoints.any_storage import read_events
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.history.branches import Branches, build_branches
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.cli.contents import (
-    checkpoint_tree,
-    contents_tree,
-    expectation_tree,
-    print_contents,
-    print_facts,
-    print_request,
-    print_title,
-)
+from perdure.cli.contents import contents_tree, expectation_tree, print_contents, print_request, print_title
 from perdure.cli.errors import explain
 from perdure.cli.options import find_thread, store_command, thread_argument
 from perdure.cli.tables import (
+    fold,
     format_age,
     format_time,
     iso_time,
+    print_facts,
     print_json,
     print_list,
     print_table,
@@ -62,19 +53,8 @@ async def threads(storage: StoreCheckpointStorage, workflow: str | None, limit: 
 def print_graph(branches: Branches) -> None:
     rows = list(branches.rows())
     for place, (drawn, info) in enumerate(rows, 1):
-        if info is None:
-            click.echo(drawn)
-        else:
-            _print_row(f"{drawn} ", _describe(info, branches), is_last=place == len(rows))
-
-
-def _print_row(drawn: str, text: str, *, is_last: bool) -> None:
-    lines = [text]
-    if sys.stdout.isatty():
-        lines = textwrap.wrap(text, max(8, shutil.get_terminal_size().columns - len(drawn)), break_on_hyphens=False)
-    beside = " " * len(drawn) if is_last else drawn.replace("*", "|")
-    for number, line in enumerate(lines):
-        click.echo(f"{beside if number else drawn}{line}")
+        beside = " " * len(drawn) if place == len(rows) else drawn.replace("*", "|")
+        click.echo(drawn if info is None else fold(_describe(info, branches), f"{drawn} ", f"{beside} "))
 
 
 def _describe(info: CheckpointInfo, branches: Branches) -> str:
@@ -113,7 +93,7 @@ async def _questions(storage: StoreCheckpointStorage, thread_id: str) -> tuple[d
 def request_tree(request: PendingRequest, event: WorkflowEvent | None, problem: str | None = None) -> dict[str, Any]:
     """A pending request with its question, as far as that can be read."""
     return {
-        **msgspec.structs.asdict(request),
+        **asdict(request),
         "asked_at": iso_time(request.asked_at),
         "deadline": iso_time(request.deadline),
         **({"expects": None, "question": None} if event is None else expectation_tree(event)),
@@ -210,7 +190,7 @@ def _tree(picture: ThreadView) -> dict[str, Any]:
     questions = nothing if head is None else contents_tree(head)
     return {
         **thread_tree(picture.thread),
-        "checkpoints": [checkpoint_tree(item) for item in picture.checkpoints],
+        "checkpoints": [asdict(item) for item in picture.checkpoints],
         "branches": [
             {**branch, "checkpoints": [item["checkpoint_id"] for item in branch["checkpoints"]]}
             for branch in (branches.to_dict()["branches"] if branches else ())
@@ -273,15 +253,15 @@ def _print(picture: ThreadView, *, all_events: bool, as_graph: bool) -> None:
 def _print_status(picture: ThreadView) -> None:
     thread = picture.thread
     print_facts(
-        {
-            "thread": thread.thread_id,
-            "workflow": thread.workflow_name,
-            "standing": f"{thread_status(thread)} ({thread.status})" if thread.status else thread_status(thread),
-            "moved": format_time(thread.updated_at),
-            "head": thread.checkpoint_id or "none",
-            "owner": thread.run_id or "",
-            "due": format_time(thread.due_at),
-        }
+        [
+            ("thread", thread.thread_id),
+            ("workflow", thread.workflow_name),
+            ("standing", f"{thread_status(thread)} ({thread.status})" if thread.status else thread_status(thread)),
+            ("moved", format_time(thread.updated_at)),
+            ("head", thread.checkpoint_id or "none"),
+            ("owner", thread.run_id or ""),
+            ("due", format_time(thread.due_at)),
+        ]
     )
 
 

@@ -13,7 +13,7 @@ from perdure.agent_workflow.documents.text import to_yaml
 from perdure.agent_workflow.store import DefinitionInfo, DefinitionStore, StoredDefinition
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.apps import build_instance, load_app, load_definition
-from perdure.cli.contents import print_facts, print_title
+from perdure.cli.contents import print_title
 from perdure.cli.errors import Mistake
 from perdure.cli.options import (
     StoreLocation,
@@ -25,7 +25,16 @@ from perdure.cli.options import (
     work_in,
     yes_option,
 )
-from perdure.cli.tables import format_age, format_time, iso_time, print_json, print_list, print_result, print_table
+from perdure.cli.tables import (
+    format_age,
+    format_time,
+    iso_time,
+    print_facts,
+    print_json,
+    print_list,
+    print_result,
+    print_table,
+)
 from perdure.cli.values import make_printable
 from perdure.errors import DefinitionNotFound, InvalidDefinition, MissingExtra
 from perdure.workflows.workflow import Workflow
@@ -76,13 +85,13 @@ async def show(storage: StoreCheckpointStorage, name: str, version: str | None, 
         )
         return
     print_facts(
-        {
-            "definition": definition.name,
-            "version": f"{definition.version} (number {definition.number} of {len(versions)})",
-            "created": format_time(definition.created_at),
-            "saved": format_time(definition.updated_at),
-            "description": definition.description or "",
-        }
+        [
+            ("definition", definition.name),
+            ("version", f"{definition.version} (number {definition.number} of {len(versions)})"),
+            ("created", format_time(definition.created_at)),
+            ("saved", format_time(definition.updated_at)),
+            ("description", definition.description or ""),
+        ]
     )
     if len(versions) > 1:
         print_title("versions")
@@ -117,10 +126,10 @@ def save(app: str, sessions: str | None, as_json: bool, store: str | None) -> No
         return await definitions.save(config_for(workflow._draft)), before
 
     definition, before = work_in(store, keep, may_be_new=True)
-    is_new, version = definition.number != before, f"version {definition.version}, number {definition.number}."
-    sentence = f"Stored definition {definition.name}: {version}"
-    if not is_new:
-        sentence = f"Definition {definition.name} has not changed: it is {version}"
+    name = definition.name
+    is_new = definition.number != before
+    done = f"Stored definition {name}:" if is_new else f"Definition {name} has not changed: it is"
+    sentence = f"{done} version {definition.version}, number {definition.number}."
     print_result({**_tree(definition), "is_new": is_new}, sentence, as_json=as_json)
 
 

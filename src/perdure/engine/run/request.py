@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict
 
 import msgspec
 
@@ -13,14 +13,13 @@ from perdure.engine.thread.inputs import cancel_requests, check_answers, deliver
 from perdure.engine.thread.level import WorkflowInvocationKwargs, arrange_arguments, request_in_child
 from perdure.engine.thread.live_threads import LiveThread
 from perdure.engine.thread.position import Position, every_level, own_event
-from perdure.errors import InvalidRun, NoStorage, ThreadNotFound, ThreadNotIdle, WrongInputType, did_you_mean, type_name
+from perdure.errors import InvalidRun, NoStorage, ThreadNotFound, ThreadNotIdle, WrongInputType, type_name
 from perdure.events import WorkflowEvent
 from perdure.graph.graph import Graph
 from perdure.isolation import isolate
-from perdure.names import check_identifier, check_options, checkpoint_id_of
+from perdure.names import OnBusy, check_choice, check_identifier, check_options, checkpoint_id_of
 from perdure.records import CheckpointInfo, WorkflowMessage
 
-OnBusy = Literal["reject", "enqueue", "interrupt"]
 OnUnfinished = Literal["resume", "discard", "reject"]
 Durability = Literal["sync", "async", "exit"]
 
@@ -98,7 +97,7 @@ class RunRequest:
 
 def check_durability(durability: Any) -> None:
     """Raises InvalidRun."""
-    _one_of("durability", durability, Durability)
+    check_choice("durability", durability, Durability)
 
 
 def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequest:
@@ -161,15 +160,6 @@ def check_storage(storage: Any) -> None:
         )
 
 
-def _one_of(parameter: str, value: Any, choices: Any) -> None:
-    allowed = get_args(choices)
-    if value not in allowed:
-        raise InvalidRun(
-            f"{parameter} must be one of {', '.join(map(repr, allowed))}, got {value!r}"
-            f"{did_you_mean(str(value), allowed)}."
-        )
-
-
 def _positive(parameter: str, value: Any) -> None:
     if type(value) is not int or value < 1:
         raise InvalidRun(f"{parameter} must be a positive integer, got {value!r}.")
@@ -178,8 +168,8 @@ def _positive(parameter: str, value: Any) -> None:
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "answered_by": check_identifier,
     "durability": lambda _, value: check_durability(value),
-    "on_busy": lambda name, value: _one_of(name, value, OnBusy),
-    "on_unfinished": lambda name, value: None if value is None else _one_of(name, value, OnUnfinished),
+    "on_busy": lambda name, value: check_choice(name, value, OnBusy),
+    "on_unfinished": lambda name, value: None if value is None else check_choice(name, value, OnUnfinished),
     "max_lag": _positive,
     "max_iterations": lambda name, value: None if value is None else _positive(name, value),
     "thread_id": check_identifier,

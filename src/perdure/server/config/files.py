@@ -264,12 +264,9 @@ def _set_key(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 def expand_references(tree: Any, environ: Mapping[str, str], reader: ConfigReader, path: str = "") -> Any:
     """The tree with `${NAME}` replaced by the variable; `$${` stands for `${`."""
     if isinstance(tree, Mapping):
-        return {
-            key: expand_references(value, environ, reader, f"{path}.{key}" if path else str(key))
-            for key, value in tree.items()
-        }
+        return {key: expand_references(value, environ, reader, reader.at(path, key)) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [expand_references(value, environ, reader, f"{path}[{index}]") for index, value in enumerate(tree)]
+        return [expand_references(value, environ, reader, reader.at(path, index)) for index, value in enumerate(tree)]
     if not isinstance(tree, str) or "${" not in tree:
         return tree
     reader.as_written[path] = tree
