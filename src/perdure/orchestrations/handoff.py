@@ -205,6 +205,7 @@ class HandoffCoordinator(Executor):
     @handler
     async def finish_turn(self, turn: TurnTaken, ctx: WorkflowContext[TakeTurn | AskUser]) -> None:
         state = _load_state(ctx)
+        autonomy = self._autonomy.get(turn.agent)
         conversation = ctx.get_state(CONVERSATION, [])
         new = clean_conversation_for_handoff(turn.response.messages)
         state.seen[turn.agent] = len(conversation) + len(new)
@@ -221,8 +222,11 @@ class HandoffCoordinator(Executor):
             await self._hand_off(turn, turn.target, state, ctx)
         elif from_user:
             await self._start_turn(self._speaker_after_user(state), state, ctx)
+        elif autonomy is not None and state.turns_alone < autonomy.turn_limit:
+            prompt = Message("user", autonomy.prompt)
+            await self._start_turn(turn.agent, state, ctx, prompt, turns_alone=state.turns_alone + 1)
         else:
-            await self._continue_or_ask(turn, state, ctx)
+            await ctx.send_message(AskUser(turn.response), target_id=turn.agent)
         ctx.private["state"] = state
 
     async def _add_user_messages(self, messages: list[Message], ctx: WorkflowContext[TakeTurn]) -> None:
@@ -255,16 +259,6 @@ class HandoffCoordinator(Executor):
         text = f"Agents handed off {MAX_HANDOFFS} times in a row; before {target!r} continues, the user is asked."
         await ctx.add_event(WorkflowEvent("warning", text))
         await ctx.send_message(AskUser(turn.response), target_id=turn.agent)
-
-    async def _continue_or_ask(
-        self, turn: TurnTaken, state: HandoffState, ctx: WorkflowContext[TakeTurn | AskUser]
-    ) -> None:
-        autonomy = self._autonomy.get(turn.agent)
-        if autonomy is not None and state.turns_alone < autonomy.turn_limit:
-            turns = state.turns_alone + 1
-            await self._start_turn(turn.agent, state, ctx, Message("user", autonomy.prompt), turns_alone=turns)
-        else:
-            await ctx.send_message(AskUser(turn.response), target_id=turn.agent)
 
     async def _start_turn(
         self, agent: str, state: HandoffState, ctx: WorkflowContext[Any], *prompts: Message, turns_alone: int = 0
