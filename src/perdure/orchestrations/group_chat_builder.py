@@ -93,7 +93,11 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
                 answers += 1
                 new_answers += await _is_new(ctx, answers)
                 if new_answers > self.retry_attempts:
-                    raise self._describe_failure(new_answers, problem, ctx) from problem
+                    raise InvalidSelection(
+                        f"Agent {self.name!r}, which leads the group chat, gave {new_answers} unusable answers. The "
+                        f"last: {problem} Nothing of this round was written. Correct the agent or the team, and resume "
+                        f"thread {ctx.thread_id!r}: the agent is asked again."
+                    ) from problem
                 again = f"That answer cannot be used: {problem} Answer again, with the JSON object and nothing else."
                 messages = [Message("user", again)]
                 continue
@@ -103,13 +107,6 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
     def _session_of(self, ctx: WorkflowContext[Any, Any]) -> AgentSession:
         session: AgentSession | None = ctx.private.get("session")
         return session or (self._session or AgentSession()).copy(session_id=session_id_for(ctx))
-
-    def _describe_failure(self, answers: int, problem: ValueError, ctx: WorkflowContext[Any, Any]) -> InvalidSelection:
-        return InvalidSelection(
-            f"Agent {self.name!r}, which leads the group chat, gave {answers} unusable answers. The last: {problem} "
-            f"Nothing of this round was written. Correct the agent or the team, and resume thread "
-            f"{ctx.thread_id!r}: the agent is asked again."
-        )
 
 
 def _usable_decision(response: AgentResponse, participants: Mapping[str, str]) -> AgentOrchestrationOutput:
@@ -202,14 +199,9 @@ class GroupChatBuilder(ReviewedTeamBuilder):
             if not isinstance(executor, AgentExecutor) and not accepts(executor, GroupChatRequestMessage):
                 raise TypeCompatibilityError(leader.id, executor.id, [GroupChatRequestMessage], executor.input_types)
         is_bounded = leader.max_rounds is not None or leader.termination_condition is not None
-        designation = self._designate(team, always=[leader.id])
-        builder = self._workflow_builder(
-            team,
-            leader,
-            designation,
-            # Without a limit of the chat, the engine's limit applies.
-            max_iterations=MAX_SUPERSTEPS if is_bounded else DEFAULT_MAX_ITERATIONS,
-        )
+        # Without a limit of the chat, the engine's limit applies.
+        iterations = MAX_SUPERSTEPS if is_bounded else DEFAULT_MAX_ITERATIONS
+        builder = self._workflow_builder(team, leader, always=[leader.id], max_iterations=iterations)
         for executor in executors:
             builder.add_edge(leader, executor).add_edge(executor, leader)
         return builder.build()

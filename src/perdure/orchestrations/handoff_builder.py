@@ -143,8 +143,10 @@ class HandoffBuilder(TeamBuilder):
             self._termination_condition,
             returns_to_previous=self._returns_to_previous,
         )
-        designation = self._designate(self._team, default=names)
-        builder = self._workflow_builder(self._team, coordinator, designation, max_iterations=self._max_iterations())
+        # More than can occur before the user is asked: a turn takes two supersteps, a question one more.
+        turns = 1 + max((autonomy.turn_limit for autonomy in self._autonomy.values()), default=0)
+        iterations = 2 * (MAX_HANDOFFS + 2) * turns
+        builder = self._workflow_builder(self._team, coordinator, default=names, max_iterations=iterations)
         for participant in self._team:
             executor = participant.executor(partial(HandoffAgentExecutor, routes=self._routes_of(participant)))
             builder.add_edge(coordinator, executor).add_edge(executor, coordinator)
@@ -172,11 +174,6 @@ class HandoffBuilder(TeamBuilder):
             text = description or find_participant(self._team, target, "add_handoff").description
             routes.append(HandoffRoute(target, tool_name, text or f"Handoff to the {target} agent."))
         return tuple(routes)
-
-    def _max_iterations(self) -> int:
-        """More than can occur before the user is asked. A turn takes two supersteps, a question one more."""
-        longest = max((autonomy.turn_limit for autonomy in self._autonomy.values()), default=0)
-        return 2 * (MAX_HANDOFFS + 2) * (1 + longest)
 
     def _names(self) -> list[str]:
         if not self._team:
