@@ -163,11 +163,12 @@ class WorkflowEvent(_Event[DataT]):
     iteration: int | None = None
     """`superstep_*`: number of the superstep since the last message."""
     request_id: str | None = None
+    """`request_info`, as the next three: they raise RuntimeError where another event does not set them."""
     source_executor_id: str | None = None
-    """`request_info`: the executor that asks."""
+    """The executor that asks."""
     request_type: Any = None
     response_type: Any = None
-    """`request_info`: answers must be of this type."""
+    """Answers must be of this type."""
     terms: RequestTerms | None = None
     """`request_info`: deadline, default and assignee, where given."""
     checkpoint: CheckpointInfo | None = None
@@ -188,10 +189,11 @@ class WorkflowEvent(_Event[DataT]):
     run_id: str | None = None
 
     def __repr__(self) -> str:
-        # As Agent Framework's programs print it: a custom event has no executor there, and a request another field.
+        # As Agent Framework's programs print it: a custom event has no executor there.
         is_of_executor = self.type in ("output", "intermediate", "data") or self.type.startswith("executor_")
         executor_id = self.executor_id if is_of_executor else None
-        shown = (("executor_id", executor_id), ("iteration", self.iteration), ("request_id", self.request_id))
+        request_id = self.request_id if self.type == "request_info" else None
+        shown = (("executor_id", executor_id), ("iteration", self.iteration), ("request_id", request_id))
         parts = [f"{name}={value!r}" for name, value in (*shown, ("data", self.data)) if value is not None]
         state = [] if self.state is None else [f"state={self.state.value}"]
         return f"WorkflowEvent({', '.join([f'type={self.type!r}', *state, *parts])})"
@@ -201,12 +203,10 @@ class WorkflowEvent(_Event[DataT]):
         from perdure.codecs.json_codec import JsonCodec
 
         codec = JsonCodec(lenient=True)
-        defaults = zip(self.__struct_fields__, (..., *self.__struct_defaults__), strict=True)
-        fields = ((name, getattr(self, name), default) for name, default in defaults)
         return {
             name: codec.encode(value, f"{self.type} event.{name}")
-            for name, value, default in fields
-            if value is not default or (self.type == "request_info" and name in _REQUEST_FIELDS)
+            for name, value in msgspec.structs.asdict(self).items()
+            if value is not _DEFAULTS[name] or (self.type == "request_info" and name in _REQUEST_FIELDS)
         }
 
     @classmethod
@@ -218,7 +218,7 @@ class WorkflowEvent(_Event[DataT]):
         if not isinstance(data, Mapping):
             raise UnreadableValue("event", f"expected a mapping, got {type(data).__name__}")
         codec = codec or JsonCodec(lenient=True)
-        if data.get("type") == "request_info":
+        if data.get("type", "request_info") == "request_info":
             for name in _REQUEST_FIELDS:
                 if name not in data:
                     raise KeyError(f"Missing {name!r} field in WorkflowEvent dictionary.")
@@ -297,11 +297,34 @@ class WorkflowEvent(_Event[DataT]):
 
     @classmethod
     def executor_failed(cls, executor_id: str, details: WorkflowErrorDetails) -> WorkflowEvent:
-        return cls("executor_failed", executor_id=executor_id, details=details)
+        return cls("executor_failed", details, executor_id=executor_id, details=details)
 
     @classmethod
     def executor_bypassed(cls, executor_id: str, data: Any = None) -> WorkflowEvent:
         return cls("executor_bypassed", data, executor_id=executor_id)
+
+
+_DEFAULTS = dict(zip(WorkflowEvent.__struct_fields__, (..., *WorkflowEvent.__struct_defaults__), strict=True))
+
+
+class _NotARequest(RuntimeError, AttributeError):
+    """An AttributeError too, so that `getattr(event, "request_id", None)` reads any event."""
+
+
+def _of_requests(name: str) -> property:
+    slot = WorkflowEvent.__dict__[name]
+
+    def read(event: WorkflowEvent) -> Any:
+        value = slot.__get__(event)
+        if value is None and event.type != "request_info":
+            raise _NotARequest(f"{name} is only available for request_info events, got type={event.type!r}.")
+        return value
+
+    return property(read, slot.__set__)
+
+
+for _name in _REQUEST_FIELDS[1:]:  # a property in the class body would not be a field
+    setattr(WorkflowEvent, _name, _of_requests(_name))
 
 
 def change_event(event: WorkflowEvent, **fields: Any) -> WorkflowEvent:

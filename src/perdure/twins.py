@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 
 class Twin(NamedTuple):
@@ -19,6 +19,17 @@ class Twin(NamedTuple):
 
 HOMES = {"agent_framework": "perdure.agents.conversation.twins"}
 """By package: the module whose `load()` has them by class. The package itself is not imported."""
+
+
+class Beside:
+    """Base of a class whose instances are accepted as those of Agent Framework's class with its name."""
+
+    __slots__ = ()
+    if not TYPE_CHECKING:
+
+        @property
+        def __class__(self) -> type:
+            return getattr(sys.modules.get("agent_framework"), type(self).__name__, type(self))
 
 
 def has_twins() -> bool:

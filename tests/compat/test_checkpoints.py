@@ -186,7 +186,7 @@ async def test_restoring_an_unknown_checkpoint_raises_in_the_event_stream() -> N
         await collect(run.events())
         for _ in range(3):
             await run.restore("nowhere")
-            with pytest.raises(CheckpointNotFound, match="'nowhere'"):
+            with pytest.raises(CheckpointNotFound, match="ID nowhere "):
                 await collect(run.events())
 
         await run.restore((await storage.list_checkpoint_ids())[5])

@@ -152,7 +152,7 @@ MISTAKES = {
         shouted,
         answers(one=1),
         NoPendingRequests,
-        "No pending requests found in workflow context: thread ",
+        "No pending requests found in workflow context: the responses do not correspond",
         RuntimeError,
     ),
     "an unknown checkpoint id": Mistake(
@@ -160,7 +160,7 @@ MISTAKES = {
         shouted,
         lambda workflow: workflow.run(checkpoint_id="nothing"),
         CheckpointNotFound,
-        "No checkpoint found with ID 'nothing' in this storage",
+        "No checkpoint found with ID nothing in this storage",
     ),
     "an unknown thread": Mistake(
         shouting,
@@ -247,7 +247,8 @@ async def test_checkpoint_of_another_workflow_is_rejected_and_both_stay_usable()
     await mine.run("hi", thread_id="t")
     before = await storage.list_checkpoint_ids()
     with pytest.raises(
-        IncompatibleWorkflow, match=r"differs from 'shouting'.*\n.*called 'countdown'(.|\n)*pass force=True"
+        IncompatibleWorkflow,
+        match=r"different version of workflow 'shouting'.*\n.*called 'countdown'(.|\n)*pass force=True",
     ):
         await mine.run(checkpoint_id=foreign.checkpoint_id)
     with pytest.raises(IncompatibleWorkflow):
@@ -358,7 +359,7 @@ async def test_failing_storage_fails_the_run_and_the_thread_can_be_resumed() -> 
 
 
 async def test_unknown_checkpoint_of_a_plain_storage_raises_checkpoint_not_found() -> None:
-    with pytest.raises(CheckpointNotFound, match="No checkpoint found with ID 'nothing'"):
+    with pytest.raises(CheckpointNotFound, match="No checkpoint found with ID nothing "):
         await shouting(checkpoint_storage=SixMethods()).run(checkpoint_id="nothing")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import chain, count
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, overload, runtime_checkable
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 
@@ -68,11 +68,12 @@ class BaseAgent:
         middleware: Sequence[Any] | None = None,
         additional_properties: Mapping[str, Any] | None = None,
     ) -> None:
-        """The last three are for your `run`, as in Agent Framework. Without a name, the id is the name."""
-        if not (name or id):
-            raise ValueError(f"An agent needs a name, got {name!r}. Checkpoints refer to the agent by its name.")
-        self.name = name or str(id)
-        self.id = id or self.name
+        """The last three are for your `run`, as in Agent Framework. Without a name and an id, a workflow names the
+        agent by its class."""
+        if self.records_itself and not (name or id):
+            raise ValueError(f"An agent needs a name, got {name!r}. Checkpoints refer to its steps by the name.")
+        self.name: Any = name or id
+        self.id = id or name or str(uuid4())
         self.description = description
         self.context_providers = list(context_providers or ())
         self.middleware = list(middleware or ())
@@ -306,12 +307,17 @@ async def _take_recorded_turn(
     return await record_whole_turn(name, messages, session, turn)
 
 
+_NO_ARGUMENTS = {"function_invocation_kwargs": None, "client_kwargs": None}
+"""Agents of Agent Framework always get both arguments of the run."""
+
+
 async def _run(
     agent: Any, name: str, messages: list[Message], session: AgentSession | None, kwargs: Any
 ) -> AgentResponse:
     """An agent without a `session` parameter gets all earlier messages."""
     takes = parameters_of(agent)
-    options = {key: value for key, value in kwargs.items() if takes is None or key in takes}
+    arguments = {**_NO_ARGUMENTS, **kwargs} if isinstance(agent, BaseAgent) else kwargs
+    options = {key: value for key, value in arguments.items() if takes is None or key in takes}
     if takes is None or "session" in takes:
         options["session"] = session
     elif session is not None:

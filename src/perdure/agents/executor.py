@@ -10,12 +10,14 @@ import msgspec
 from perdure.agents.base import adapt_agent, agent_name, take_live_turn
 from perdure.agents.conversation.message import AgentSession, Message, as_messages, as_session, put_all_back
 from perdure.agents.conversation.response import AgentResponse, as_response
+from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.agents.recording import current_delivery, record_call
 from perdure.agents.tools import types_of
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
+from perdure.twins import Beside
 
 
 def messages_not_seen(conversation: Sequence[Message], known: Sequence[Message], seen: Any) -> list[Message]:
@@ -50,17 +52,17 @@ ContextMode: TypeAlias = Literal["full", "last_agent", "custom"]
 ContextFilter: TypeAlias = Callable[[list[Message]], Sequence[Message]]
 
 
-class AgentExecutorRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+class AgentExecutorRequest(Beside, msgspec.Struct, omit_defaults=True):
     """Messages for an agent; with `should_respond=False` it only stores them for its next turn."""
 
     messages: list[Message]
     should_respond: bool = True
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "messages", as_messages(self.messages))
+        self.messages = as_messages(self.messages)
 
 
-class AgentExecutorResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+class AgentExecutorResponse(Beside, msgspec.Struct, omit_defaults=True):
     """The response of an agent with the whole conversation, for the next executor."""
 
     executor_id: str
@@ -68,8 +70,8 @@ class AgentExecutorResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     full_conversation: list[Message] = []  # msgspec copies it
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "agent_response", as_response(self.agent_response, None))
-        msgspec.structs.force_setattr(self, "full_conversation", as_messages(self.full_conversation))
+        self.agent_response = as_response(self.agent_response, None)
+        self.full_conversation = as_messages(self.full_conversation)
 
     def with_text(self, text: str) -> AgentExecutorResponse:
         """A copy with this text as the agent's response."""
@@ -107,10 +109,10 @@ class AgentExecutor(Executor):
         **policy: Any,
     ) -> None:
         super().__init__(id or agent_name(agent), **policy)
-        if (context_mode == "custom") is not (context_filter is not None):
-            raise ValueError("context_filter is valid only with context_mode='custom', which requires it.")
         if context_mode not in ("full", "last_agent", "custom", None):
-            raise ValueError(f"context_mode is 'full', 'last_agent' or 'custom', got {context_mode!r}.")
+            raise ValueError(f"context_mode must be one of 'full', 'last_agent', or 'custom', got {context_mode!r}.")
+        if (context_mode == "custom") is not (context_filter is not None):
+            raise ValueError("context_filter must be provided when context_mode is set to 'custom', and only then.")
         self.agent = agent
         self.description = getattr(agent, "description", None)
         self.value_types = types_of(adapt_agent(agent))
@@ -125,7 +127,9 @@ class AgentExecutor(Executor):
 
     @handler
     async def run(
-        self, request: AgentExecutorRequest, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
+        self,
+        request: AgentExecutorRequest,
+        ctx: WorkflowContext[AgentExecutorResponse, AgentResponse | AgentResponseUpdate],
     ) -> None:
         if request.should_respond:
             await self._respond_to(request.messages, ctx)

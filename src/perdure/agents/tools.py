@@ -6,11 +6,13 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, TypeAlias, get_args, overload
 
 import msgspec
 
 from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.json_struct import framework_class
 from perdure.agents.recording import ask_for_approval, current_delivery, emit_updates_to, record_call, request_id_for
 from perdure.engine.delivery.recorder import Work
 from perdure.graph.executor import is_async
@@ -18,6 +20,11 @@ from perdure.graph.policy import DEFAULT, RetryPolicy, Seconds
 
 Approval: TypeAlias = bool | Callable[[Mapping[str, Any]], bool]
 """Whether a call needs approval: always, never, or by a function of its arguments."""
+
+
+_LIMITS = ("max_invocations", "max_invocation_exceptions")
+FRAMEWORK_OPTIONS = {"approval_mode", "schema", "kind", "additional_properties", "result_parser", *_LIMITS}
+"""The options that only Agent Framework's `tool` has."""
 
 
 class ToolContext(msgspec.Struct, frozen=True):
@@ -108,24 +115,21 @@ class Tool:
 
 
 @overload
-def tool(function: Callable[..., Any]) -> Tool: ...
+def tool(function: Callable[..., Any], **options: Any) -> Tool: ...
 @overload
-def tool(
-    function: None = None,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    approval: Approval = False,
-    retry: RetryPolicy | int | None = None,
-    timeout: Seconds | None = None,
-    ends_turn: bool = False,
-) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(function: None = None, **options: Any) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Make a function a tool: `@tool`, or `@tool(approval=True)` if each call needs approval.
+    """Make a function a tool: `@tool`, or `@tool(approval=True)` if each call needs approval. The options are those of
+    `Tool`.
 
-    `approval` may be a function of the arguments. `retry` and `timeout` are those of a step.
+    `approval` may be a function of the arguments. `retry` and `timeout` are those of a step. Beside Agent Framework the
+    tool is one of that framework too, and takes its options, such as `approval_mode`.
     """
-    return Tool(function, **options) if function is not None else functools.partial(Tool, **options)
+    if function is None:
+        return functools.partial(tool, **options)
+    if framework_class("FunctionTool") is not None or not FRAMEWORK_OPTIONS.isdisjoint(options):
+        return import_module("perdure.agents.adapters.agent_framework").make_tool(function, options)
+    return Tool(function, **options)
 
 
 def as_tool(value: Any) -> Tool:

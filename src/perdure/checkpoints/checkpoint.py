@@ -159,7 +159,7 @@ def check_made_by_hand(checkpoint: WorkflowCheckpoint) -> None:
     requests: Mapping[str, object] = checkpoint.pending_request_info_events
     for request_id, event in requests.items():
         path = f"pending_request_info_events[{request_id!r}]"
-        if not isinstance(event, WorkflowEvent) or event.source_executor_id is None:
+        if not isinstance(event, WorkflowEvent) or getattr(event, "source_executor_id", None) is None:
             raise UnsavableValue(path, f"expected a request, as WorkflowEvent.request_info makes it, got {event!r}")
         if event.request_id != request_id:
             raise UnsavableValue(path, f"the request has the id {event.request_id!r}")

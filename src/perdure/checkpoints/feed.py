@@ -184,7 +184,7 @@ def encode_live_event(event: WorkflowEvent, last_seq: int) -> bytes | None:
     # own: any client may publish, and decoding with another codec may run code.
     codec = lenient_codec(None)
     defaults = zip(event.__struct_fields__, (..., *event.__struct_defaults__), strict=True)
-    fields = ((name, getattr(event, name), default) for name, default in defaults)
+    fields = ((name, getattr(event, name, None), default) for name, default in defaults)
     try:
         tree = {name: codec.encode(value, f"event.{name}") for name, value, default in fields if value is not default}
         body = msgspec.json.encode([last_seq, tree])
@@ -197,11 +197,9 @@ def decode_live_event(body: bytes, codec: JsonCodec) -> LiveEvent | None:
     """None for a body that is not an event: any client of the channel can publish anything."""
     try:
         after, fields = msgspec.json.decode(body, type=tuple[int, dict[str, Any]])
-        data = fields.pop("data", None)
-        event = msgspec.structs.replace(
-            WorkflowEvent.from_dict(fields), data=codec.decode(data, "event.data"), seq=None
-        )
-    except (PerdureError, msgspec.DecodeError, ValueError, TypeError, RecursionError):
+        data = codec.decode(fields.get("data"), "event.data")
+        event = msgspec.structs.replace(WorkflowEvent.from_dict({**fields, "data": None}), data=data, seq=None)
+    except (PerdureError, msgspec.DecodeError, KeyError, ValueError, TypeError, RecursionError):
         return None
     return LiveEvent(after, event)
 
@@ -247,7 +245,7 @@ def _encode_rest(event: WorkflowEvent, codec: Codec) -> dict[str, Tree] | None:
     rest: dict[str, Tree] = {}
     if event.iteration is not None:
         rest["iteration"] = event.iteration
-    if event.data is not None:
+    if event.data is not None and event.data is not event.details:
         data = encodable_exception(event.data, codec) if isinstance(event.data, BaseException) else event.data
         try:
             rest["data"] = codec.encode(data, f"{kind} event of {event.executor_id!r}")
@@ -315,4 +313,6 @@ def _decode_event(tree: list[Any], codec: Codec, info: CheckpointInfo | None, st
         fields["origin"] = WorkflowEventSource.EXECUTOR
     if "details" in rest:
         fields["details"] = WorkflowErrorDetails(*rest["details"])
+    if kind == "executor_failed":
+        fields.setdefault("data", fields.get("details"))
     return WorkflowEvent(kind, executor_id=executor_id, **fields, **stamp)

@@ -25,6 +25,7 @@ from perdure.errors import (
     CheckpointPinned,
     DamagedCheckpoint,
     DamagedStore,
+    PerdureError,
     StorageFailed,
     ThreadBusy,
     ThreadNotFound,
@@ -103,15 +104,19 @@ class StoreCheckpointStorage:
         """`Store.open`, in one round trip. Raises MissingKey without its claim, ThreadBusy or StorageFailed."""
         if takeover:  # an owner must not lose its thread to a process without the key
             await self.refuse_missing_key()
-        with storage_errors(self.store, "open a thread"):
-            try:
-                opened = await self.store.open(thread_id, owner, takeover=takeover)
-            except ThreadBusy:
-                await self.refuse_missing_key()
-                raise
-            if opened.is_encrypted:
+        try:  # like `storage_errors`, without a context manager in each run
+            opened = await self.store.open(thread_id, owner, takeover=takeover)
+        except ThreadBusy:
+            await self.refuse_missing_key()
+            raise
+        except PerdureError:
+            raise
+        except Exception as error:
+            raise StorageFailed(type(self.store).__name__, "open a thread", repr(error)) from error
+        if opened.is_encrypted:
+            with storage_errors(self.store, "release a thread"):
                 await await_uncancelled(abandon_claim(self.store, opened))
-                raise missing_key(self.store)
+            raise missing_key(self.store)
         self._has_checked_key = True
         return opened
 

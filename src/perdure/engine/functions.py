@@ -200,8 +200,9 @@ def read_function(function: Any) -> FunctionShape:
     if needed or len(contexts) > 1 or (contexts and parameters.index(contexts[0]) > 1):
         names = ", ".join(parameter.name for parameter in parameters)
         raise InvalidFunction(
-            f"@workflow: {name!r} takes {names}; expected at most one parameter for the message, and a RunContext: "
-            "`async def f(message: T, ctx: RunContext) -> R`. Join several values in one dataclass or dict."
+            f"@workflow function {name!r} declares multiple non-RunContext parameters or contexts. {name!r} takes "
+            f"{names}; expected at most one parameter for the message, and a RunContext: `async def f(message: T, ctx: "
+            "RunContext) -> R`. Join several values in one dataclass or dict."
         )
     message_type = hints.get(others[0].name, Any) if others else None
     output = hints.get("return", Any)

@@ -92,8 +92,9 @@ class TypeCompatibilityError(WorkflowValidationError):
         self.source_types = list(source_types)
         self.target_types = list(target_types)
         super().__init__(
-            f"Type incompatibility between executors {source_executor_id!r} -> {target_executor_id!r}: the first sends "
-            f"{type_names(source_types)}, but the second accepts only {type_names(target_types)}. Add a handler for "
+            f"Type incompatibility between executors {source_executor_id!r} -> {target_executor_id!r}. Source executor "
+            f"outputs types {type_names(source_types)} but target executor can only handle types "
+            f"{type_names(target_types)}. Add a handler for "
             f"one of these types to {target_executor_id!r}, or correct the annotation of {source_executor_id!r}'s "
             "context.",
             ValidationTypeEnum.TYPE_COMPATIBILITY,
@@ -195,8 +196,9 @@ class NoPendingRequests(RequestError, RuntimeError, ValueError):
     def __init__(self, thread_id: str) -> None:
         self.thread_id = thread_id
         super().__init__(
-            f"No pending requests found in workflow context: thread {thread_id!r} waits for no answer. Nothing was "
-            "written. Run the workflow until it asks, or pass the thread_id or checkpoint_id that holds the question."
+            "No pending requests found in workflow context: the responses do not correspond to any pending request of "
+            f"thread {thread_id!r}. Nothing was written. Run the workflow until it asks, or pass the thread_id or "
+            "checkpoint_id that holds the question."
         )
 
 
@@ -210,7 +212,7 @@ class UnknownRequest(RequestError, ValueError):
             # Programs match the id without quotes; an id from outside must not write lines of a log.
             f"Response provided for unknown request ID: {repr(request_id)[1:-1]}. {whose} request {request_id!r}"
             f"{did_you_mean(request_id, known)}. Pending: {', '.join(map(repr, known)) or 'none'}. None of the given "
-            "answers was accepted."
+            "answers was accepted, since some do not answer any of the currently-pending requests."
         )
 
 
@@ -290,7 +292,7 @@ class WrongInputType(WorkflowRunnerException, RuntimeError, ValueError):
         self.executor_id = executor_id
         advice = "Send one of these types, or add a handler"
         if list(accepted) == [type(None)]:
-            advice = "Call run() without a message, or add a parameter for it"
+            advice = "It has no non-RunContext parameter to receive a message: add it, or call run() without a message"
         super().__init__(
             f"Start executor {executor_id!r} cannot handle input of type {type_name(type(value))!r}; it accepts "
             f"{type_names(accepted)}. Nothing was written. {advice}."

@@ -59,10 +59,10 @@ class WorkflowConvergenceException(WorkflowRunnerException):
         self.thread_id = thread_id
         self.max_iterations = max_iterations
         super().__init__(
-            f"Thread {thread_id!r} ran {max_iterations} supersteps since its last input and still has messages to "
-            f"deliver: it did not converge after {max_iterations} iterations. What was committed is kept. If the loop "
-            "is meant to be this long, build the workflow with a higher max_iterations and resume the thread; a team "
-            "of agents is bounded by max_rounds, max_round_count or a termination condition."
+            f"Runner did not converge after {max_iterations} iterations. Thread {thread_id!r} ran {max_iterations} "
+            "supersteps since its last input and still has messages to deliver. What was committed is kept. If the "
+            "loop is meant to be this long, build the workflow with a higher max_iterations and resume the thread; a "
+            "team of agents is bounded by max_rounds, max_round_count or a termination condition."
         )
 
 
@@ -121,8 +121,9 @@ class ThreadNotIdle(WorkflowRunnerException, RuntimeError):
     def __init__(self, thread_id: str, due: int) -> None:
         self.thread_id = thread_id
         super().__init__(
-            f"Thread {thread_id!r} was interrupted and still has {due} message(s) to deliver. A new message would "
-            f"overtake these in-flight messages. Nothing was written. Resume it first with run(thread_id={thread_id!r})"
+            "Cannot start a new run with 'message' while in-flight executor messages remain from a prior run: it would "
+            f"overtake them. Thread {thread_id!r} was interrupted and still has {due} message(s) to deliver. Nothing "
+            f"was written. Resume it first with run(thread_id={thread_id!r})"
             ", or pass on_unfinished='resume' to let the message wait, or 'discard' to set the others aside."
         )
 
@@ -154,8 +155,9 @@ class CheckpointNotFound(WorkflowCheckpointException):
     def __init__(self, checkpoint_id: str) -> None:
         self.checkpoint_id = checkpoint_id
         super().__init__(
-            f"No checkpoint found with ID {checkpoint_id!r} in this storage. It may have been deleted or pruned, or be "
-            "in another storage; list_checkpoint_ids() lists the ids."
+            # Programs match the id without quotes; an id from outside must not write lines of a log.
+            f"No checkpoint found with ID {repr(checkpoint_id)[1:-1]} in this storage. It may have been deleted or "
+            "pruned, or be in another storage; list_checkpoint_ids() lists the ids."
         )
 
 
@@ -212,10 +214,10 @@ class IncompatibleWorkflow(WorkflowCheckpointException, ValueError):
         self.differences = list(differences)
         listed = "".join(f"\n  - {difference}" for difference in differences)
         super().__init__(
-            f"Workflow graph has changed since the checkpoint was created. Checkpoint {checkpoint_id!r} was made by a "
-            f"workflow that differs from {workflow_name!r}:{listed}\nNothing was changed. Rebuild the workflow as it "
-            "was, add migrations=[...] that describe the changes, or pass force=True to continue with the parts that "
-            "still fit."
+            f"Workflow graph has changed since the checkpoint was created. Checkpoint {checkpoint_id!r} was created by "
+            f"a different version of workflow {workflow_name!r} and is not compatible:{listed}\nNothing was changed. "
+            "Rebuild the workflow as it was, add migrations=[...] that describe the changes, or pass force=True to "
+            "continue with the parts that still fit."
         )
 
 

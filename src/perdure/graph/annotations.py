@@ -160,17 +160,24 @@ _NOT_MEMBERS = frozenset(vars(types.new_class("NoMembers", (typing.Protocol,))))
 }
 
 
+class UnresolvedAnnotation(ValueError, NameError):
+    """A name in a type that is given as text does not exist."""
+
+
 def resolve_annotation(
     annotation: object, globalns: Mapping[str, object] | None = None, localns: Mapping[str, object] | None = None
 ) -> object:
     """The annotation with every text in it, at any depth, turned into the type it names; Annotated is kept.
 
-    Raises ValueError for an unknown name, or a text that is not an annotation.
+    Raises UnresolvedAnnotation for an unknown name, or a text that is not an annotation.
     """
     try:
         return _evaluate(annotation, globalns or {}, localns or {})
     except Exception as error:
-        raise ValueError(f"The annotation {annotation!r} cannot be resolved: {error}. Use the type itself.") from error
+        raise UnresolvedAnnotation(
+            f"Could not resolve type annotation {annotation!r}. Make sure the type is defined or imported, or use the "
+            f"type itself: {error}."
+        ) from error
 
 
 def hints_of(function: Callable[..., object]) -> dict[str, object]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Never, TypeAlias
-
-import msgspec
 
 EdgeCondition: TypeAlias = Callable[[Any], bool | Awaitable[bool]]
 SelectionFunction: TypeAlias = Callable[[Any, list[str]], list[str]]
@@ -22,23 +21,25 @@ def function_name(function: Callable[..., Any] | None) -> str | None:
 
 
 def _raise_unavailable(name: str, *_: Any) -> Never:
-    raise RuntimeError(f"The function {name!r} is unavailable: to_dict() keeps the names of functions only.")
+    raise RuntimeError(f"Callable {name!r} is unavailable after serialization: to_dict() keeps its name only.")
 
 
 def _to_json(part: Any) -> str:
     """The `to_dict` of a part of a graph, as JSON."""
-    return msgspec.json.encode(part.to_dict()).decode()
+    return json.dumps(part.to_dict())
 
 
 def _from_json(kind: Any, raw: str) -> Any:
-    return kind.from_dict(msgspec.json.decode(raw))
+    return kind.from_dict(json.loads(raw))
 
 
 @dataclass(frozen=True)
 class Edge:
+    ID_SEPARATOR: ClassVar[str] = "->"
+
     source_id: str
     target_id: str
-    condition: EdgeCondition | None = None
+    condition: EdgeCondition | None = field(default=None, repr=False, compare=False)
     condition_name: str | None = None
 
     def __post_init__(self) -> None:
@@ -52,7 +53,7 @@ class Edge:
 
     @property
     def id(self) -> str:
-        return f"{self.source_id}->{self.target_id}"
+        return f"{self.source_id}{self.ID_SEPARATOR}{self.target_id}"
 
     @property
     def has_condition(self) -> bool:
@@ -98,6 +99,11 @@ class EdgeGroup:
     def target_executor_ids(self) -> list[str]:
         return list(dict.fromkeys(edge.target_id for edge in self.edges))
 
+    @property
+    def condition_names(self) -> list[str | None]:
+        """What decides about each edge."""
+        return [edge.condition_name for edge in self.edges]
+
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "type": self.type, "edges": [edge.to_dict() for edge in self.edges]}
 
@@ -107,11 +113,11 @@ class EdgeGroup:
         kind = EdgeGroup._kinds.get(data.get("type", ""), EdgeGroup)
         group = kind.__new__(kind)
         EdgeGroup.__init__(group, map(Edge.from_dict, data.get("edges", ())), id=data.get("id"), type=data.get("type"))
-        if isinstance(group, FanOutEdgeGroup):
-            name = group.selection_func_name = data.get("selection_func_name")
-            group.selection_func = None if name is None else partial(_raise_unavailable, name)
         if isinstance(group, SwitchCaseEdgeGroup):
             group.cases = [_case_from_dict(case) for case in data.get("cases", ())]
+        elif isinstance(group, FanOutEdgeGroup):
+            name = group.selection_func_name = data.get("selection_func_name")
+            group.selection_func = None if name is None else partial(_raise_unavailable, name)
         return group
 
     to_json, from_json = _to_json, classmethod(_from_json)
@@ -174,7 +180,7 @@ class FanInEdgeGroup(EdgeGroup):
         super().__init__((Edge(source_id, target_id) for source_id in source_ids), id=id)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Case:
     """`condition(message)` true: the message goes to `target`."""
 
@@ -182,7 +188,7 @@ class Case:
     target: Any
 
 
-@dataclass(frozen=True)
+@dataclass
 class Default:
     """The target of messages that no Case takes."""
 
@@ -191,15 +197,19 @@ class Default:
 
 @dataclass(frozen=True)
 class SwitchCaseEdgeGroupCase:
-    condition: Callable[[Any], bool]
+    condition: Any = field(repr=False, compare=False)
+    """A function of the message. In place of None, one that raises RuntimeError."""
     target_id: str
     condition_name: str | None = None
-    type: ClassVar[str] = "Case"
+    type: str = field(default="Case", init=False)
 
     def __post_init__(self) -> None:
         _check_target(self)
         if self.condition_name is None:
             object.__setattr__(self, "condition_name", function_name(self.condition))
+        if self.condition is None:
+            missing = partial(_raise_unavailable, self.condition_name or "<missing_condition>")
+            object.__setattr__(self, "condition", missing)
 
     def to_dict(self) -> dict[str, Any]:
         name = {} if self.condition_name is None else {"condition_name": self.condition_name}
@@ -208,8 +218,7 @@ class SwitchCaseEdgeGroupCase:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SwitchCaseEdgeGroupCase:
         """The case without its condition, which `to_dict` keeps only by name."""
-        name = data.get("condition_name") or "condition"
-        return cls(partial(_raise_unavailable, name), data["target_id"], name)
+        return cls(None, data["target_id"], data.get("condition_name"))
 
     to_json, from_json = _to_json, classmethod(_from_json)
 
@@ -217,7 +226,7 @@ class SwitchCaseEdgeGroupCase:
 @dataclass(frozen=True)
 class SwitchCaseEdgeGroupDefault:
     target_id: str
-    type: ClassVar[str] = "Default"
+    type: str = field(default="Default", init=False)
 
     def __post_init__(self) -> None:
         _check_target(self)
@@ -246,17 +255,21 @@ class SwitchCaseEdgeGroup(FanOutEdgeGroup):
         if not isinstance(cases[-1], SwitchCaseEdgeGroupDefault):
             warnings.warn("The Default of a switch is not its last case; it is still tried last.", stacklevel=3)
         self.cases = sorted(cases, key=lambda case: isinstance(case, SwitchCaseEdgeGroupDefault))
-        EdgeGroup.__init__(self, (_case_edge(source_id, case) for case in self.cases), id=id)
-        self.selection_func = None
-        self.selection_func_name = None
+        EdgeGroup.__init__(self, (Edge(source_id, case.target_id) for case in self.cases), id=id)
+
+    selection_func_name = None
+
+    @property
+    def condition_names(self) -> list[str | None]:
+        return [getattr(case, "condition_name", "default") for case in self.cases]
+
+    def selection_func(self, message: Any, target_ids: list[str]) -> list[str]:
+        """The target of a message. The engine tries the cases itself, and warns of one that fails."""
+        is_default = SwitchCaseEdgeGroupDefault
+        return [next(each.target_id for each in self.cases if isinstance(each, is_default) or each.condition(message))]
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "cases": [case.to_dict() for case in self.cases]}
-
-
-def _case_edge(source_id: str, case: AnyCase) -> Edge:
-    name = case.condition_name if isinstance(case, SwitchCaseEdgeGroupCase) else "default"
-    return Edge(source_id, case.target_id, None, name)
 
 
 def _case_from_dict(data: Mapping[str, Any]) -> AnyCase:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self, overload
-
-import msgspec
 
 from perdure.clock import await_uncancelled
 from perdure.graph.handlers import MARK, Declaration, Handler, HandlerTable, read_function, read_handler
@@ -62,15 +61,18 @@ class Executor:
         _refuse_misspelt(others)
         self.policy = executor_policy(id, retry, timeout, on_error)
         self.type = type_ or type or self.__class__.__name__
-        if not defer_discovery:
-            self.table = table_of(self.__class__)
-            if not self.table.handlers and not self.table.responses:
-                raise ValueError(
-                    f"Executor {self.__class__.__name__} has no handlers defined. Mark a method with @handler: "
-                    "`@handler async def handle(self, message: str, ctx: WorkflowContext[str]) -> None`."
-                )
+        self.table = HandlerTable(id, []) if defer_discovery else table_of(self.__class__)
+        if not defer_discovery and not self.table.handlers:
+            raise ValueError(
+                f"Executor {self.__class__.__name__} has no handlers defined. Mark a method with @handler: "
+                "`@handler async def handle(self, message: str, ctx: WorkflowContext[str]) -> None`."
+            )
 
     # Open signatures, so that a subclass may write its hooks with or without `ctx`.
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.is_stateless = vars(cls).get("is_stateless", False)
 
     async def on_checkpoint_save(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the state of `self` to save: `async def on_checkpoint_save(self)`, or `(self, ctx: HookContext)`."""
@@ -82,11 +84,10 @@ class Executor:
     def fresh(self, *, shares: bool = False) -> Executor:
         """A new instance from the same arguments; itself if its class `is_stateless`. One for another thread gets
         copies of their containers; with `shares` it gets the containers themselves."""
-        kind = type(self)
-        if "is_stateless" in vars(kind) and kind.is_stateless:
+        if self.is_stateless:
             return self
         args, kwargs = self._arguments if shares else map(_own, self._made_with)
-        return kind(*args, **kwargs)
+        return type(self)(*args, **kwargs)
 
     def can_handle(self, message: WorkflowMessage) -> bool:
         if message.original_request_info_event is not None:
@@ -147,7 +148,7 @@ class Executor:
         return {"id": self.id, "type": self.type}
 
     def to_json(self) -> str:
-        return msgspec.json.encode(self.to_dict()).decode()
+        return json.dumps(self.to_dict())
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}(id={self.id!r})"
@@ -243,8 +244,8 @@ class FunctionExecutor(Executor):
     ) -> None:
         if isinstance(func, (staticmethod, classmethod)):
             raise ValueError(
-                f"The @executor decorator cannot be used with @{type(func).__name__}: pass a plain function, or write "
-                "an Executor with a @handler."
+                f"The @executor decorator cannot be used with @{type(func).__name__}. It takes standalone module-level "
+                "functions; write an Executor, and use @handler on instance methods."
             )
         if not callable(func):
             raise ValueError(f"FunctionExecutor needs a function, got {func!r}.")

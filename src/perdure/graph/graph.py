@@ -24,6 +24,8 @@ class Node:
 
     executor: Executor
     make: Callable[..., Executor]
+    is_shared: bool = False
+    """Whether every thread uses the executor itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,8 @@ class Graph:
     reducers: Mapping[str, Reducer]
     policies: Mapping[str, FailurePolicy] = field(default_factory=dict)
     """Failure policies by executor. A failure of any other executor ends the superstep."""
+    has_designations: bool = False
+    """Whether `output_kinds` was chosen. Otherwise every output of any executor is a result."""
     fallbacks: Mapping[str, str] = field(default_factory=dict)
     """Executor -> the one that gets its message when it fails."""
 
@@ -84,7 +88,8 @@ def coerce_answer(request: WorkflowEvent, data: Any) -> Any:
     try:
         return coerce(data, request.response_type)
     except (ValueError, TypeError) as error:
-        raise AnswerRejected(str(request.request_id), request.response_type, data, str(error)) from error
+        reason = f"Response data type {type(data)} does not match expected type {request.response_type} ({error})"
+        raise AnswerRejected(str(request.request_id), request.response_type, data, reason) from error
 
 
 @dataclass(frozen=True)
@@ -184,14 +189,14 @@ def node_of(thing: Any, host: AgentHost) -> Node:
                 f"{type(thing).__qualname__} did not call super().__init__(id), so it has no handlers. Call it in "
                 "__init__ (in a dataclass: in __post_init__)."
             )
-        return Node(thing, thing.fresh)
+        return Node(thing, thing.fresh, thing.is_stateless)
     graph = find_graph(thing)
     if graph is not None:
         child = WorkflowExecutor(thing, graph.name)
-        return Node(child, child.fresh)
+        return Node(child, child.fresh, child.is_stateless)
     if is_agent(thing):
         executor = host(thing)
-        return Node(executor, executor.fresh)
+        return Node(executor, executor.fresh, executor.is_stateless)
     if callable(thing) and not inspect.iscoroutinefunction(thing):
         return Node(_make_executor(thing, host), lambda shares=False: _make_executor(thing, host))
     raise TypeError(

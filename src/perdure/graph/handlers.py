@@ -125,8 +125,9 @@ def _decorate(func: F | None, explicit: dict[str, Any] | None, *, is_response: b
 
 def read_handler(function: Callable[..., Any], declaration: Declaration) -> Handler:
     """The handler that a marked method declares. Raises ValueError for missing or wrong annotations."""
+    role = "Response handler" if declaration.is_response else "Handler"
     roles = ["original_request", "response"] if declaration.is_response else ["message"]
-    names = _parameters(function, ["self", *roles])[1:]
+    names = _parameters(function, role, ["self", *roles])[1:]
     takes_context = len(names) > len(roles)
     explicit = declaration.explicit
     if explicit is not None:
@@ -136,8 +137,9 @@ def read_handler(function: Callable[..., Any], declaration: Declaration) -> Hand
         sent, yielded, returns = _real(sent), _real(yielded), Returns.NOTHING
     else:
         hints = declaration.early_hints if declaration.early_hints is not None else hints_of(function)
-        types = [_declared_type(function, hints, name, role) for name, role in zip(names, roles, strict=False)]
-        sent, yielded = _context_types(function, hints, names[-1]) if takes_context else ((), ())
+        types = [_declared_type(function, role, hints, *pair) for pair in zip(names, roles, strict=False)]
+        is_open = not takes_context or (declaration.is_response and names[-1] not in hints)
+        sent, yielded = ((), ()) if is_open else _context_types(function, role, hints, names[-1])
         sent, yielded, returns = _with_return(hints.get("return"), sent, yielded)
     request = types[0] if declaration.is_response else None
     own = cancels_itself(function)
@@ -146,7 +148,8 @@ def read_handler(function: Callable[..., Any], declaration: Declaration) -> Hand
 
 def read_function(function: Callable[..., Any], explicit: dict[str, Any]) -> Handler:
     """The handler that a function is: each explicit type replaces what its annotations say."""
-    names = _parameters(function, ["message"])
+    role = "Function instance"
+    names = _parameters(function, role, ["message"])
     stated = _explicit_types(function, explicit)
     try:
         hints = hints_of(function)
@@ -154,10 +157,13 @@ def read_function(function: Callable[..., Any], explicit: dict[str, Any]) -> Han
         if "input" not in stated:
             raise
         hints = {}
-    kind = normalize(stated["input"]) if "input" in stated else _declared_type(function, hints, names[0], "message")
+    if "input" in stated:
+        kind = normalize(stated["input"])
+    else:
+        kind = _declared_type(function, role, hints, names[0], "message")
     sent, yielded = (), ()
     if len(names) > 1 and ("input" not in stated or get_origin(hints.get(names[1])) is WorkflowContext):
-        sent, yielded = _context_types(function, hints, names[1])
+        sent, yielded = _context_types(function, role, hints, names[1])
     sent = _real(flatten_union(stated["output"])) if "output" in stated else sent
     yielded = _real(flatten_union(stated["workflow_output"])) if "workflow_output" in stated else yielded
     returns = Returns.NOTHING
@@ -167,23 +173,28 @@ def read_function(function: Callable[..., Any], explicit: dict[str, Any]) -> Han
     return Handler(_short_name(function), function, kind, None, sent, yielded, len(names) > 1, returns, own)
 
 
-def _parameters(function: Callable[..., Any], expected: list[str]) -> list[str]:
-    """The names of its positional parameters: the expected ones, and perhaps a context."""
+def _parameters(function: Callable[..., Any], role: str, expected: list[str]) -> list[str]:
+    """The names of its positional parameters: the expected ones, and a context, which only response handlers need."""
     parameters = inspect.signature(function).parameters.values()
     keywords = [parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     required = [parameter.name for parameter in keywords if parameter.default is parameter.empty]
     if required:
         raise ValueError(
-            f"Handler {_name(function)!r} requires the keyword {required[0]!r}, but handlers are called with the "
+            f"{role} {_short_name(function)} requires the keyword {required[0]!r}, but handlers are called with the "
             "message and the context, by position. Give the keyword a default, or remove it."
         )
     names = [parameter.name for parameter in parameters if parameter not in keywords]
-    if not len(expected) <= len(names) <= len(expected) + 1:
-        raise ValueError(
-            f"Handler {_name(function)!r} must have ({', '.join(expected)}) or ({', '.join(expected)}, ctx). Got "
-            f"{len(names)} parameters: ({', '.join(names)})."
-        )
+    needed = len(expected) + (role == "Response handler")
+    if not needed <= len(names) <= len(expected) + 1:
+        raise ValueError(f"{role} {_short_name(function)} must have {_SIGNATURES[role]}. Got {len(names)} parameters.")
     return names
+
+
+_SIGNATURES = {
+    "Handler": "(self, message: T, ctx: WorkflowContext[U, V])",
+    "Response handler": "(self, original_request, response, ctx)",
+    "Function instance": "(message: T) or (message: T, ctx: WorkflowContext[U])",
+}
 
 
 def cancels_itself(function: Any) -> bool:
@@ -206,30 +217,33 @@ def _explicit_types(function: Callable[..., Any], explicit: dict[str, Any]) -> d
     namespace = getattr(function, "__globals__", {})
     types = {name: resolve_annotation(kind, namespace) for name, kind in explicit.items() if kind is not None}
     for name, kind in types.items():
-        _refuse_typevar(function, kind, f"its {'response' if name == 'input' and 'request' in types else name} type")
+        which = "response" if name == "input" and "request" in types else name
+        _refuse_typevar(kind, f"Handler {_short_name(function)!r} has an unresolved TypeVar {{}} as its {which} type")
     return types
 
 
-def _declared_type(function: Callable[..., Any], hints: dict[str, Any], name: str, role: str) -> Any:
+def _declared_type(function: Callable[..., Any], role: str, hints: dict[str, Any], name: str, what: str) -> Any:
     if name not in hints:
         raise ValueError(
-            f"Handler {_name(function)!r} must have a type annotation for the {role} parameter {name!r}: it decides "
+            f"{role} {_short_name(function)} must have a type annotation for the {what} parameter {name!r}: it decides "
             "which messages arrive here. Annotate it, or give explicit types: @handler(input=...)."
         )
-    _refuse_typevar(function, hints[name], f"its {role} type")
+    _refuse_typevar(
+        hints[name], f"{role} {_short_name(function)} has an unresolved TypeVar {{}} as its {what} type annotation"
+    )
     return normalize(hints[name])
 
 
-def _refuse_typevar(function: Callable[..., Any], annotation: Any, role: str) -> None:
+def _refuse_typevar(annotation: Any, complaint: str) -> None:
     if contains_typevar(annotation):
         raise ValueError(
-            f"Handler {_name(function)!r} has an unresolved TypeVar {type_name(annotation)!r} as {role}: no message "
-            "can be matched with it. Use a concrete type, or @handler(input=..., output=...)."
+            f"{complaint.format(repr(type_name(annotation)))}: no message can be matched with it. Use a concrete type, "
+            "or @handler(input=..., output=...)."
         )
 
 
 def _context_types(
-    function: Callable[..., Any], hints: dict[str, Any], name: str
+    function: Callable[..., Any], role: str, hints: dict[str, Any], name: str
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The types in `WorkflowContext[Sent, Yielded]`; none for a bare annotation."""
     annotation = hints.get(name)
@@ -237,27 +251,25 @@ def _context_types(
         return (), ()
     if name not in hints:
         raise ValueError(
-            f"Handler {_name(function)!r}: the parameter {name!r} must have a WorkflowContext, WorkflowContext[T] or "
-            "WorkflowContext[T, U] type annotation. T is the type of sent messages, U that of outputs."
+            f"{role} parameter {name!r} must have a WorkflowContext, WorkflowContext[T] or WorkflowContext[T, U] type "
+            f"annotation, where T is the type of sent messages and U that of outputs. {_name(function)!r} has none."
         )
     if get_origin(annotation) is not WorkflowContext:
         raise ValueError(
-            f"Handler {_name(function)!r}: the parameter {name!r} must be annotated as WorkflowContext, "
-            f"WorkflowContext[T], or WorkflowContext[T, U], got {type_name(annotation)}."
+            f"{role} parameter {name!r} must be annotated as WorkflowContext, WorkflowContext[T], or "
+            f"WorkflowContext[T, U], got {type_name(annotation)} in {_name(function)!r}."
         )
-    sent, yielded = (_context_argument(function, argument) for argument in get_args(annotation))
+    arguments = zip(get_args(annotation), ("OutT", "W_OutT"), strict=True)
+    sent, yielded = (_context_argument(kind, f"{role} parameter {name!r} {variable}") for kind, variable in arguments)
     return sent, yielded
 
 
-def _context_argument(function: Callable[..., Any], annotation: Any) -> tuple[Any, ...]:
-    _refuse_typevar(function, annotation, "a type of its WorkflowContext")
+def _context_argument(annotation: Any, place: str) -> tuple[Any, ...]:
+    _refuse_typevar(annotation, f"{place} contains an unresolved TypeVar in {{}}")
     members = flatten_union(annotation)
     wrong = [member for member in members if isinstance(member, int | float | bytes | list | tuple | dict | set)]
     if wrong:
-        raise ValueError(
-            f"Handler {_name(function)!r}: its WorkflowContext contains an invalid type entry, {wrong[0]!r}. Use a "
-            "type."
-        )
+        raise ValueError(f"{place} contains invalid type entry: {wrong[0]!r}. Use proper types or typing generics.")
     return _real(members)
 
 

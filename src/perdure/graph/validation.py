@@ -21,7 +21,7 @@ from perdure.errors import (
     WorkflowValidationError,
     did_you_mean,
 )
-from perdure.graph.edges import Edge, EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup
+from perdure.graph.edges import Edge, EdgeGroup, FanInEdgeGroup
 from perdure.graph.executor import Executor, accepts
 from perdure.graph.graph import Graph, WorkflowExecutor
 from perdure.log import get_logger
@@ -51,6 +51,11 @@ def validate_workflow_graph(
             _check_types(edge, executors, joined=isinstance(group, FanInEdgeGroup))
     _check_fallbacks(fallbacks or {}, executors)
     _check_reachable(edge_groups, executors, start_executor_id, fallbacks or {})
+    ends = sorted(executors.keys() - {edge.source_id for group in edge_groups for edge in group.edges})
+    if ends:
+        logger.debug(
+            "Dead-end executors detected (no outgoing edges): %s. Verify these are intended as final nodes", ends
+        )
     return designate(executors, output_executors, intermediate_executors)
 
 
@@ -99,17 +104,22 @@ def _check_types(edge: Edge, executors: Mapping[str, Executor], *, joined: bool)
     sent = executors[edge.source_id].output_types
     accepted = executors[edge.target_id].input_types
     if edge.source_id == edge.target_id:
-        logger.warning("Self-loop detected: Executor %r connects to itself; make sure that it stops", edge.source_id)
-    if not sent or not accepted:
-        untyped_id, what = (edge.target_id, "input") if sent else (edge.source_id, "output")
-        logger.warning(
-            "Executor %r has no %s type annotations. Type compatibility validation will be skipped for edge %s",
-            *(untyped_id, what, edge.id),
-        )
-        return
+        text = "Self-loop detected: Executor %r connects to itself. This may cause infinite recursion"
+        logger.warning(text, edge.source_id)
+    skipped = "Type compatibility validation will be skipped for edges"
+    if not sent:
+        logger.warning("Executor %r has no output type annotations. %s from this executor", edge.source_id, skipped)
+    if not accepted:
+        logger.warning("Executor %r has no input type annotations. %s to this executor", edge.target_id, skipped)
     arriving = [GenericAlias(list, (kind,)) for kind in sent] if joined else sent
-    if not any(accepts(executors[edge.target_id], kind) for kind in arriving):
+    fitting = [kind for kind in arriving if accepts(executors[edge.target_id], kind)]
+    if sent and accepted and not fitting:
         raise TypeCompatibilityError(edge.source_id, edge.target_id, arriving, accepted)
+    if fitting:
+        logger.debug(
+            "Type compatibility validated for edge %r -> %r. Compatible type pairs: %s with %s",
+            *(edge.source_id, edge.target_id, fitting, accepted),
+        )
 
 
 def _check_reachable(
@@ -205,14 +215,10 @@ def signature_hash(signature: Mapping[str, Any]) -> str:
 
 
 def _lines(group: EdgeGroup) -> list[str]:
-    selection = (
-        f" by {group.selection_func_name}" if isinstance(group, FanOutEdgeGroup) and group.selection_func else ""
-    )
-    kind = group.type.removesuffix("EdgeGroup")
-    return [
-        f"{kind}{selection}: {edge.id}" + (f" if {edge.condition_name}" if edge.condition_name else "")
-        for edge in group.edges
-    ]
+    name = getattr(group, "selection_func_name", None)
+    kind = group.type.removesuffix("EdgeGroup") + (f" by {name}" if name else "")
+    edges = zip(group.edges, group.condition_names, strict=True)
+    return [f"{kind}: {edge.id}" + (f" if {condition}" if condition else "") for edge, condition in edges]
 
 
 def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[list[str], list[str]]:

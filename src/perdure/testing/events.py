@@ -64,4 +64,4 @@ class EventRecorder:
 
 
 def _fits(event: WorkflowEvent, kind: str, fields: dict[str, Any]) -> bool:
-    return event.type == kind and all(getattr(event, name) == value for name, value in fields.items())
+    return event.type == kind and all(getattr(event, name, None) == value for name, value in fields.items())

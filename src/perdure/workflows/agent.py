@@ -9,6 +9,7 @@ import msgspec
 
 from perdure.agents.base import RecordingAgent
 from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.json_struct import framework_class
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.conversation.update import AgentResponseUpdate
@@ -91,6 +92,7 @@ async def _find_head(workflow: Workflow, storage: Any, thread_id: str) -> Checkp
         return None
 
 
+KEEPS_MESSAGES = "InMemoryHistoryProvider"
 HISTORY = "in_memory"
 """The key of a session's state for the messages that Agent Framework's programs read there."""
 ANSWERS = {"function_result": "function_call", "function_approval_response": "function_approval_request"}
@@ -119,12 +121,13 @@ class WorkflowAgent(RecordingAgent):
         description: str | None = None,
         context_providers: Iterable[Any] | None = None,
     ) -> None:
-        if any(type(each).__name__ != "InMemoryHistoryProvider" for each in context_providers or ()):
-            raise ValueError(
-                f"The workflow {workflow.name!r} takes no context_providers as an agent: a session is a thread of it, "
-                "which keeps the conversation. Pass them to the agents in it."
-            )
-        super().__init__(name or workflow.name, id=id, description=description or workflow.description)
+        super().__init__(
+            name or workflow.name,
+            id=id,
+            description=description or workflow.description,
+            # A session is a thread, which keeps its messages.
+            context_providers=[each for each in context_providers or () if type(each).__name__ != KEEPS_MESSAGES],
+        )
         start = workflow.executors[workflow.start_executor_id]
         if not accepts(start, list[Message]):
             raise ValueError(
@@ -186,7 +189,7 @@ class WorkflowAgent(RecordingAgent):
         sent = messages
         if session is not None and messages and not _find_answers(messages) and "usage" not in session.state:
             sent = [*_earlier_messages(session), *messages]  # the first turn of its thread
-        result, response = await self._take_turn(sent, options, before)
+        result, response = await self._take_turn(sent, options, before, session)
         if session is not None:
             replies = list(response.messages)
             if messages or session.messages[len(session.messages) - len(replies) :] != replies:
@@ -205,18 +208,47 @@ class WorkflowAgent(RecordingAgent):
         before = 0 if session is None else session.version
         options, is_resumed = await plan_inner_run(self.workflow, session_id, state, kwargs, is_answer=is_answer)
         try:
-            result, response = await self._take_turn([] if is_resumed else messages, options, before)
+            result, response = await self._take_turn([] if is_resumed else messages, options, before, session)
         except ThreadNotIdle:  # an earlier attempt failed in this process, without a stored commit
-            result, response = await self._take_turn([], options, before)
+            result, response = await self._take_turn([], options, before, session)
         counted = state.get("usage", {})
         state.update(thread_id=result.thread_id, checkpoint_id=result.checkpoint_id, usage=dict(result.usage))
         used = {name: count - counted.get(name, 0) for name, count in result.usage.items()}
         return msgspec.structs.replace(response, usage_details=used or None)
 
     async def _take_turn(
+        self, messages: list[Message], options: Mapping[str, Any], before: int, session: AgentSession | None
+    ) -> tuple[WorkflowRunResult, AgentResponse]:
+        """Run one turn, between the hooks of the context providers. `before`: how many messages the session has."""
+        if not self.context_providers or not messages or _find_answers(messages):
+            return await self._run_turn(messages, options, before)
+        used = self.create_session() if session is None else session
+        context = framework_class("SessionContext")(session_id=used.session_id, input_messages=messages, options={})
+        hooks = [
+            (
+                each,
+                {
+                    "agent": self,
+                    "session": used,
+                    "context": context,
+                    "state": used.state.setdefault(each.source_id, {}),
+                },
+            )
+            for each in self.context_providers
+        ]
+        for provider, arguments in hooks:
+            if getattr(provider, "load_messages", True):
+                await provider.before_run(**arguments)
+        sent = as_messages(context.get_messages(include_input=True))
+        result, response = await self._run_turn(sent, options, before)
+        context._response = response  # where the framework's agents put it for the providers
+        for provider, arguments in reversed(hooks):
+            await provider.after_run(**arguments)
+        return result, response
+
+    async def _run_turn(
         self, messages: list[Message], options: Mapping[str, Any], before: int
     ) -> tuple[WorkflowRunResult, AgentResponse]:
-        """Run one turn. `before`: how many messages the session has."""
         answers = _find_answers(messages)
         message = messages if messages and not answers else None
         run_options: dict[str, Any] = {**options, "responses": answers} if answers else dict(options)

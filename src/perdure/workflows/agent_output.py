@@ -75,7 +75,7 @@ def build_response(
         created += [] if output.created_at is None else [output.created_at]
     for request in result.get_request_info_events():
         author = request_author or request.source_executor_id
-        messages.append(Message("assistant", (_as_call(request),), author, str(request.request_id)))
+        messages.append(Message("assistant", [_as_call(request)], author, str(request.request_id)))
     return AgentResponse(
         messages=tuple(messages),
         response_id=result.run_id,
@@ -109,7 +109,7 @@ def merge_updates(updates: Sequence[AgentResponseUpdate], response_id: str) -> A
         dangling = [group.pop(None)] if None in group else []
         merged = [AgentResponse.from_updates(items) for items in (*group.values(), *dangling)]
         parts += sorted(merged, key=lambda part: (part.created_at is None, part.created_at or ""))
-    properties = {name: value for part in parts for name, value in (part.additional_properties or {}).items()}
+    properties = {name: value for update in updates for name, value in (update.additional_properties or {}).items()}
     return msgspec.structs.replace(
         AgentResponse.from_updates(updates),
         messages=tuple(message for part in parts for message in part.messages),
@@ -161,7 +161,7 @@ class UpdateStream:
             if executor_id in self._streaming:
                 self._streaming.remove(executor_id)
             else:
-                yield from self._whole(output)
+                yield from self._whole(output, event.data)
 
     def _add_part(self, executor_id: str, update: AgentResponseUpdate) -> Iterator[AgentResponseUpdate]:
         """The update with the message id of the response, which separates concurrent executors."""
@@ -185,13 +185,16 @@ class UpdateStream:
             agent_id=update.agent_id or self._ids["agent_id"],
         )
 
-    def _whole(self, response: AgentResponse) -> Iterator[AgentResponseUpdate]:
+    def _whole(self, response: AgentResponse, data: Any = None) -> Iterator[AgentResponseUpdate]:
+        """An update for each message of the output `data`."""
         ids = {**self._ids, "created_at": response.created_at}
         ids["response_id"] = response.response_id or ids["response_id"]
         for number, message in enumerate(response.messages, 1):
             if number == len(response.messages) and response.value is not None:
                 self._has_value, ids["value"] = True, response.value
             self._last = {"author_name": message.author_name, "response_id": ids["response_id"]}
+            is_part = data is None or len(response.messages) > 1 or isinstance(data, AgentResponse)
+            ids["raw_representation"] = message if is_part else data
             yield update_of(message, contents=message.contents, is_whole=True, **ids)
 
     def end(self, response: AgentResponse, requests: int) -> Iterator[AgentResponseUpdate]:
@@ -236,15 +239,12 @@ def _as_response(data: Any, author: str) -> AgentResponse:
     if isinstance(data, AgentResponseUpdate):
         return AgentResponse.from_updates([data])
     items = list(data) if isinstance(data, (list, tuple)) else [data]
-    if all(isinstance(item, (str, Content)) for item in items):
-        return AgentResponse(messages=(Message("assistant", items, author),) if items else ())
-    if all(isinstance(item, (str, Content, Message)) for item in items):
-        return AgentResponse(messages=tuple(as_agent_message(item, author) for item in items))
-    try:
-        text = msgspec.json.encode(data).decode()
-    except (TypeError, ValueError):
-        text = str(data)
-    return AgentResponse(messages=(as_agent_message(text, author),), value=data)
+    shown: list[Any] = [item if isinstance(item, (str, Content, Message)) else str(item) for item in items]
+    if any(isinstance(item, Message) for item in items):
+        messages = [as_agent_message(item, author) for item in shown]
+    else:
+        messages = [Message("assistant", shown, author)] if shown else []
+    return AgentResponse(messages=messages, value=None if shown == items else data)
 
 
 def _as_call(event: WorkflowEvent) -> Content:

@@ -88,8 +88,10 @@ class WorkflowBuilder:
     ) -> None:
         if output_executors is not None:
             if output_from is not None:
-                raise TypeError("Give output_from= or its older name output_executors=, not both.")
-            warnings.warn("`output_executors` is deprecated; use `output_from`.", DeprecationWarning, stacklevel=2)
+                names = "(`output_from`, `output_executors`); use `output_from`"
+                raise TypeError(f"Cannot pass multiple workflow output selection parameters {names}.")
+            text = "`output_executors` is deprecated and will be removed in a future version; use `output_from`."
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
         for parameter, literal, known in (
             ("output_from", output_from, ("all",)),
             ("intermediate_output_from", intermediate_output_from, ("all", "all_other")),
@@ -283,7 +285,7 @@ class WorkflowBuilder:
             )
         nodes = dict(self._nodes)
         if self._was_built:  # every workflow has instances of its own
-            nodes = {executor_id: Node(node.make(shares=True), node.make) for executor_id, node in nodes.items()}
+            nodes = {executor_id: replace(node, executor=node.make(shares=True)) for executor_id, node in nodes.items()}
         self._was_built = True
         executors = {executor_id: node.executor for executor_id, node in nodes.items()}
         _warn_of_random_ids(executors)
@@ -312,6 +314,7 @@ class WorkflowBuilder:
             edge_groups=tuple(self._groups),
             max_iterations=self._max_iterations,
             output_kinds=output_kinds,
+            has_designations=self._output_from is not None or self._intermediate_output_from is not None,
             reducers=dict(self._reducers),
             policies={key: policy for key, policy in self._policies.items() if policy != DEFAULT},
             fallbacks=fallbacks,

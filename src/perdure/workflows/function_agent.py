@@ -80,7 +80,7 @@ class FunctionalWorkflowAgent(RecordingAgent):
         return next((each for each in (value, messages, texts) if accepts(self.workflow.graph, each)), value)
 
     async def _take_turn(
-        self, sent: list[Message], options: Mapping[str, Any], before: int
+        self, sent: list[Message], options: Mapping[str, Any], before: int, session: AgentSession | None
     ) -> tuple[WorkflowRunResult, AgentResponse]:
         run_options, answers = dict(options), _find_answers(sent)
         argument = run_options.pop("argument", None)

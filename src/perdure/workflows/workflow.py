@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
-
-import msgspec
 
 from perdure.checkpoints.migration.migrations import AnyMigration
 from perdure.clock import Clock, SystemClock
@@ -239,8 +238,8 @@ class Workflow:
         return [each for each in self.get_executors_list() if self.is_intermediate_executor(each.id)]
 
     def is_terminal_executor(self, executor_id: str) -> bool:
-        """Whether its outputs are results of the workflow."""
-        return self._graph.output_kinds.get(executor_id) == "output"
+        """Whether its outputs are results of the workflow; true of any id if no executor is designated."""
+        return not self._graph.has_designations or self._graph.output_kinds.get(executor_id) == "output"
 
     def is_intermediate_executor(self, executor_id: str) -> bool:
         return self._graph.output_kinds.get(executor_id) == "intermediate"
@@ -251,11 +250,11 @@ class Workflow:
 
     @property
     def output_types(self) -> list[Any]:
-        return list(self._graph.output_types)
+        """The types that its executors may yield, intermediate and hidden ones too."""
+        return list(dict.fromkeys(kind for each in self.get_executors_list() for kind in each.workflow_output_types))
 
     def to_dict(self) -> dict[str, Any]:
         """The definition as plain JSON. Functions, such as conditions, are names in it."""
-        is_designated = set(self._graph.output_kinds) != set(self._graph.nodes)
         of_kind = {
             kind: sorted(each for each, designated in self._graph.output_kinds.items() if designated == kind)
             for kind in ("output", "intermediate")
@@ -267,13 +266,13 @@ class Workflow:
             "max_iterations": self.max_iterations,
             "executors": {key: executor.to_dict() for key, executor in self._graph.executors.items()},
             "edge_groups": [group.to_dict() for group in self.edge_groups],
-            "output_executors": of_kind["output"] if is_designated else None,
-            "intermediate_executors": of_kind["intermediate"] if is_designated else None,
+            "output_executors": of_kind["output"] if self._graph.has_designations else None,
+            "intermediate_executors": of_kind["intermediate"] if self._graph.has_designations else None,
             **({} if self.description is None else {"description": self.description}),
         }
 
     def to_json(self) -> str:
-        return msgspec.json.encode(self.to_dict()).decode()
+        return json.dumps(self.to_dict())
 
     def to_mermaid(self, include_internal_executors: bool = False) -> str:
         """As a Mermaid flowchart."""

@@ -9,7 +9,7 @@ import pytest
 
 from perdure.agents import AgentResponse, AgentResponseUpdate, Content, Message
 from perdure.client.turns import decode_chunk
-from perdure.events import WorkflowEvent
+from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.server.auth.principal import Space
 from perdure.server.threads.as_json import output_messages, with_ids
 from perdure.server.threads.hub import StreamedEvent, chunks_of_event
@@ -51,6 +51,13 @@ def test_client_reads_every_message_of_an_output(data: Any) -> None:
         "".join(content.text or "" for content in part.of_type("text")) for part in messages
     ]
     assert all(chunk.seq == 5 and chunk.event == "message" and chunk.run_id == "run-1" for chunk in chunks)
+
+
+@pytest.mark.parametrize("hides", [True, False])
+def test_event_of_a_failure_shows_its_error_once_or_not_at_all(hides: bool) -> None:
+    event = WorkflowEvent.executor_failed("a", WorkflowErrorDetails("ValueError", "the password is wrong"))
+    frame = StreamedEvent(event, Space(), 4, hides=hides).frame
+    assert frame.count(b"the password is wrong") == (0 if hides else 1)
 
 
 def test_client_reads_a_delta() -> None:

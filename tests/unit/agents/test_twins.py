@@ -12,16 +12,21 @@ import pytest
 from hypothesis import given
 from tests.unit.agents.conversations import messages as any_message
 
+from perdure import WorkflowBuilder
+from perdure.agents.base import BaseAgent
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse, as_response
 from perdure.agents.conversation.twins import to_framework
 from perdure.agents.conversation.update import AgentResponseUpdate
+from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
 from perdure.agents.recording import ApprovalResponse
+from perdure.agents.tools import Tool, ToolContext, tool
 from perdure.checkpoints.encode import tool_codec
 from perdure.codecs.builtin_types import Opaque
 from perdure.graph.coercion import coerce
 from perdure.graph.matching import is_instance_of, is_type_compatible, most_specific
+from perdure.testing.scripted import Call, ScriptedAgent
 
 CALL = af.Content.from_function_call("c1", "pay", arguments={"amount": 1})
 THEIRS = [
@@ -127,6 +132,63 @@ def test_contents_that_the_framework_added_to_ours_become_ours() -> None:
     [converted] = as_response(AgentResponse(messages=[message]), "a").messages
     assert [type(content) for content in converted.contents] == [Content, Content]
     assert [content["type"] for content in message.to_dict()["contents"]] == ["text", "function_approval_request"]
+
+
+class Till:
+    paid = 0
+
+    @tool(approval_mode="always_require", kind="money")
+    def pay(self, amount: int) -> int:
+        """Pay."""
+        self.paid += amount
+        return self.paid
+
+
+async def test_tool_of_both_frameworks_asks_in_our_agent_too() -> None:
+    till = Till()
+    assert isinstance(till.pay, af.FunctionTool)
+    assert (till.pay.kind, till.pay.approval_mode) == ("money", "always_require")
+    agent = ScriptedAgent("clerk", [Call("pay", {"amount": 3}), "done"], tools=[till.pay])
+    workflow = WorkflowBuilder(start_executor=agent).build()
+    [request] = (await workflow.run("go")).get_request_info_events()
+    assert till.paid == 0
+    await workflow.run(responses={request.request_id: request.data.approve()})
+    assert till.paid == 3
+
+
+def test_tool_with_parameters_unknown_to_pydantic_is_ours_alone() -> None:
+    def pay(amount: int, context: ToolContext) -> str:
+        return context.call_id
+
+    assert type(tool(pay)) is Tool
+    with pytest.raises(TypeError, match="aproval"):
+        tool(pay, aproval=True)
+    with pytest.raises(Exception, match="schema for"):
+        tool(pay, approval_mode="always_require")
+
+
+async def test_agent_without_a_name_has_that_of_its_class_in_workflows() -> None:
+    class Clerk(BaseAgent):
+        async def run(self, messages: Any = None, *, stream: bool = False, session: Any = None, **kwargs: Any) -> Any:
+            return AgentResponse(messages=[Message("assistant", repr(sorted(kwargs)))])
+
+    assert Clerk().name is None
+    workflow = WorkflowBuilder(start_executor=Clerk()).build()
+    assert list(workflow.executors) == ["Clerk"]
+    assert (await workflow.run("go")).get_outputs()[0].text == "['client_kwargs', 'function_invocation_kwargs']"
+
+
+async def test_result_and_responses_are_instances_of_the_frameworks_classes() -> None:
+    result = await WorkflowBuilder(start_executor=ScriptedAgent("clerk", ["done"])).build().run("go")
+    assert isinstance(result, (af.WorkflowRunResult,))
+    assert isinstance(AgentExecutorRequest([]), (af.AgentExecutorRequest,))
+    assert isinstance(AgentExecutorResponse("clerk", result.get_outputs()[0]), (af.AgentExecutorResponse,))
+
+
+def test_properties_of_the_frameworks_responses_arrive() -> None:
+    assert as_response(af.AgentResponse(messages=[], additional_properties={"a": 1}), None).additional_properties == {
+        "a": 1
+    }
 
 
 def test_parts_of_a_content_add_up() -> None:

@@ -28,7 +28,7 @@ from perdure import (
 )
 from perdure.checkpoints import follow as follow_module
 from perdure.checkpoints.any_storage import read_events
-from perdure.checkpoints.feed import MAX_LIVE_EVENT_BYTES, decode_live_event
+from perdure.checkpoints.feed import MAX_LIVE_EVENT_BYTES, decode_live_event, encode_live_event
 from perdure.checkpoints.follow import ThreadFollower
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codecs.json_codec import JsonCodec
@@ -190,6 +190,15 @@ async def test_invalid_live_messages_are_ignored() -> None:
         storage.store.publish("t", b'[0,{"type":"data","thread_id":"t","data":"at last","seq":7}]')
         event = await following
         assert (event.data, event.seq) == ("at last", None)
+
+
+def test_live_request_is_read_and_a_body_without_fields_is_ignored() -> None:
+    request, codec = WorkflowEvent.request_info("1", "a", {"key": 1}, str), JsonCodec(lenient=True)
+    body = encode_live_event(request, 3)
+    assert body is not None
+    live_event = decode_live_event(body, codec)
+    assert live_event is not None and live_event.event == request
+    assert decode_live_event(b"[0, {}]", codec) is None
 
 
 def test_live_event_of_an_unknown_type_stays_opaque_with_a_lenient_codec() -> None:

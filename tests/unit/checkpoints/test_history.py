@@ -108,9 +108,9 @@ def test_branches_with_different_beginnings_have_nothing_in_common() -> None:
 @pytest.mark.parametrize("wanted", ["", "c99", "t"])
 def test_unknown_checkpoint_is_rejected(wanted: str) -> None:
     branches = tree(None, 1)
-    with pytest.raises(CheckpointNotFound, match=f"'{wanted}'"):
+    with pytest.raises(CheckpointNotFound, match=f"ID {wanted} "):
         branches.line(wanted)
-    with pytest.raises(CheckpointNotFound, match=f"'{wanted}'"):
+    with pytest.raises(CheckpointNotFound, match=f"ID {wanted} "):
         branches.common("c1", wanted)
 
 

@@ -75,7 +75,7 @@ def test_child_that_does_not_accept_the_sent_type_is_rejected() -> None:
     async def numbers(number: int, ctx: WorkflowContext[int]) -> None: ...
 
     first, sub = Split("first"), WorkflowExecutor(WorkflowBuilder(start_executor=numbers).build(), "sub")
-    with pytest.raises(TypeCompatibilityError, match="the first sends str, but the second accepts only int"):
+    with pytest.raises(TypeCompatibilityError, match="outputs types str but target executor can only handle types int"):
         WorkflowBuilder(start_executor=first).add_edge(first, sub).build()
 
 

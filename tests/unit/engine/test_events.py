@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from perdure import (
     WorkflowRunState,
 )
 from perdure.engine.delivery.lane import Lane, make_lane
+from perdure.isolation import isolate
 
 
 async def streamed(workflow: Workflow, message: Any) -> list[WorkflowEvent]:
@@ -272,7 +274,9 @@ async def test_executor_cannot_forge_events_of_the_engine(kind: str) -> None:
     result = await alone(lambda message, ctx: ctx.add_event(WorkflowEvent(kind, "forged"))).run("x")
     assert not [event for event in result if event.data == "forged"]
     [warning] = warnings_of(result)
-    assert warning.startswith(f"Executor 'only' attempted to emit a {kind!r} event, which is reserved for framework")
+    assert warning.startswith(f"Executor 'only' attempted to emit a {kind!r} event")
+    reserved = "ctx.yield_output()" if kind in ("output", "intermediate") else "framework lifecycle notifications"
+    assert f", which is reserved for {reserved}" in warning
 
 
 async def test_handler_knows_whether_its_run_is_streamed() -> None:
@@ -319,6 +323,36 @@ async def test_plain_lanes_emit_what_other_lanes_emit(build: Any, monkeypatch: p
         logged = [event async for event in storage.follow("t", until_idle=True)]
         events.append([(event.type, event.executor_id, event.data) for event in (*emitted, *logged)])
     assert events[0] == events[1]
+
+
+async def test_data_of_a_failure_is_its_details_live_and_in_the_log() -> None:
+    storage = InMemoryCheckpointStorage()
+    bridge = function("bridge", Weather().pass_through)
+    builder = WorkflowBuilder(start_executor=bridge, checkpoint_storage=storage).with_policy(bridge, on_error="skip")
+    emitted = list(await builder.build().run("cart", thread_id="t"))
+    logged = [event async for event in storage.follow("t", until_idle=True)]
+    for events in (emitted, logged):
+        failure = next(event for event in events if event.type == "executor_failed")
+        assert isinstance(failure.data, WorkflowErrorDetails) and failure.data == failure.details
+
+
+@pytest.mark.parametrize("name", ["request_id", "source_executor_id", "request_type", "response_type"])
+def test_field_of_requests_on_another_event_raises_and_has_a_default(name: str) -> None:
+    event = WorkflowEvent.output("a", 1)
+    with pytest.raises(RuntimeError, match=f"{name} is only available for request_info events, got type='output'"):
+        getattr(event, name)
+    assert getattr(event, name, None) is None
+    assert WorkflowEvent.from_dict(event.to_dict()) == event
+    assert isolate([event]) == [event] and copy.deepcopy(event) == event
+
+
+async def test_events_of_any_type_are_saved_in_the_state() -> None:
+    events = [WorkflowEvent.output("a", [1]), WorkflowEvent.request_info("1", "a", {"k": 1}, str)]
+    storage = InMemoryCheckpointStorage()
+    flow = alone(lambda message, ctx: ctx.set_state("events", events), checkpoint_storage=storage)
+    await flow.run("x", thread_id="t")
+    checkpoint = await storage.load((await storage.list_checkpoint_infos())[-1].checkpoint_id)
+    assert checkpoint.state["events"] == events
 
 
 class Progress(WorkflowEvent[str]):

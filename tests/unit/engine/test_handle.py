@@ -177,7 +177,7 @@ async def test_restore_of_an_unknown_checkpoint_raises_and_keeps_the_thread() ->
         await run.send("hi")
         await until_rest(run)
         await run.restore("nothing")
-        with pytest.raises(CheckpointNotFound, match="No checkpoint found with ID 'nothing'"):
+        with pytest.raises(CheckpointNotFound, match="No checkpoint found with ID nothing "):
             await until_rest(run)
         await run.send("ho")
         assert outputs(await until_rest(run)) == ["<HO>"]

@@ -180,7 +180,7 @@ def test_workflow_shows_its_executors_outputs_and_types() -> None:
     assert workflow.is_terminal_executor("c") and workflow.is_intermediate_executor("b")
     assert not workflow.is_terminal_executor("a") and not workflow.is_intermediate_executor("a")
     assert (workflow.input_types, workflow.output_types) == ([str], [object])
-    assert repr(workflow) == "Workflow('w', 3 executors)" and '"start_executor_id":"a"' in workflow.to_json()
+    assert repr(workflow) == "Workflow('w', 3 executors)" and '"start_executor_id": "a"' in workflow.to_json()
 
 
 async def test_outputs_that_were_not_declared_are_allowed_at_run_time() -> None:

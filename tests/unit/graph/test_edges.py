@@ -78,11 +78,11 @@ def test_a_group_from_its_dict_has_the_same_dict(group: EdgeGroup) -> None:
 def test_a_function_that_was_read_from_a_dict_cannot_be_called() -> None:
     read = EdgeGroup.from_dict(GROUPS[2].to_dict())
     assert isinstance(read, FanOutEdgeGroup) and read.selection_func is not None
-    with pytest.raises(RuntimeError, match=r"The function 'first' is unavailable"):
+    with pytest.raises(RuntimeError, match=r"Callable 'first' is unavailable after serialization"):
         read.selection_func("message", ["b", "c"])
     switch = EdgeGroup.from_dict(GROUPS[4].to_dict())
     assert isinstance(switch, SwitchCaseEdgeGroup) and isinstance(switch.cases[0], SwitchCaseEdgeGroupCase)
-    with pytest.raises(RuntimeError, match=r"The function 'is_even' is unavailable"):
+    with pytest.raises(RuntimeError, match=r"Callable 'is_even' is unavailable"):
         switch.cases[0].condition(1)
 
 

@@ -248,7 +248,7 @@ def test_executor_that_cannot_be_asked_is_rejected() -> None:
         async def read(self, new: GroupChatParticipantMessage, ctx: WorkflowContext) -> None:
             pass
 
-    with pytest.raises(TypeCompatibilityError, match="'mute': the first sends GroupChatRequestMessage"):
+    with pytest.raises(TypeCompatibilityError, match=r"'mute'\. Source executor outputs types GroupChatRequestMessage"):
         chat(participants=[Mute("mute")])
 
 

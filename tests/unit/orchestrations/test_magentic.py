@@ -297,7 +297,7 @@ class Deaf(Executor):
 
 
 def test_executor_without_the_needed_handler_is_rejected() -> None:
-    with pytest.raises(TypeCompatibilityError, match="'writer': the first sends AgentExecutorRequest"):
+    with pytest.raises(TypeCompatibilityError, match=r"'writer'\. Source executor outputs types AgentExecutorRequest"):
         team(participants=[Deaf("writer")])
 
 

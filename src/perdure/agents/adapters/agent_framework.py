@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import agent_framework
 import msgspec
@@ -17,7 +17,7 @@ from perdure.agents.conversation.response import AgentResponse, as_response
 from perdure.agents.conversation.twins import session_to_framework, to_framework
 from perdure.agents.conversation.update import AgentResponseUpdate, as_update
 from perdure.agents.recording import edited_arguments
-from perdure.agents.tools import Tool, as_tool
+from perdure.agents.tools import FRAMEWORK_OPTIONS, Tool, as_tool
 from perdure.engine.run.stream import ResponseStream
 
 ResponseStream.made_by = agent_framework.ResponseStream  # its chat clients reject streams of any other class
@@ -250,13 +250,55 @@ def _as_their_format(kind: Any) -> Any:
     return pydantic.create_model(kind.__name__, __base__=_PlainModel, __doc__=kind.__doc__, **fields)
 
 
+class FunctionTool(Tool, agent_framework.FunctionTool):  # type: ignore[misc]  # an untyped base
+    """A tool of ours and of the framework: its agents and chat clients call it, and ours record its calls."""
+
+    DEFAULT_EXCLUDE: ClassVar[set[str]] = agent_framework.FunctionTool.DEFAULT_EXCLUDE | {
+        *("function", "approval", "retry", "timeout", "ends_turn")
+    }
+    __call__ = agent_framework.FunctionTool.__call__
+
+    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+        Tool.__init__(self, function, **options)
+        mode = "always_require" if self.approval else "never_require"
+        agent_framework.FunctionTool.__init__(
+            self,
+            **{"name": self.name, "description": self.description, "func": function, "approval_mode": mode}
+            | {"additional_properties": {}, **theirs},
+        )
+
+    def __get__(self, owner: Any, cls: type | None = None) -> Any:
+        """For a method: the tool of this object."""
+        bound = super().__get__(owner, cls)
+        if bound is not self:
+            bound.function = self.function.__get__(owner)
+        return bound
+
+
+def make_tool(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
+    """The function as a tool of both frameworks. A tool of ours alone if it has parameters that pydantic does not know,
+    and no option of the framework."""
+    theirs = {name: options[name] for name in FRAMEWORK_OPTIONS & options.keys()}
+    own = {name: option for name, option in options.items() if name not in theirs}
+    if "schema" in theirs:
+        theirs["input_model"] = theirs.pop("schema")
+    if theirs.get("approval_mode") == "always_require":
+        own["approval"] = True
+    try:
+        return FunctionTool(function, own, theirs)
+    except Exception:
+        if theirs:
+            raise
+        return Tool(function, **own)  # raises again, unless pydantic could not read the parameters
+
+
 def _as_their_tool(value: Any) -> Any:
     """A tool of the framework unchanged, such as one of an MCP server; our tool, or a function, by its function."""
     if isinstance(value, agent_framework.FunctionTool) or not (isinstance(value, Tool) or callable(value)):
         return value
     tool = as_tool(value)
-    approval = "always_require" if tool.approval is True else "never_require"
-    return agent_framework.tool(tool.function, name=tool.name, description=tool.description, approval_mode=approval)
+    options = {"name": tool.name, "description": tool.description, "approval": tool.approval}
+    return FunctionTool(tool.function, options, {})
 
 
 adapt = FrameworkAgent

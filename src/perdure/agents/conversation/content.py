@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Self, Unpack, cast
+from typing import Any, ClassVar, Self, cast
 
 import msgspec
 
-from perdure.agents.conversation.content_fields import ContentFields, UsageDetails, add_usage, content_factory
+from perdure.agents.conversation.content_fields import UsageDetails, add_usage, content_factory
 from perdure.agents.conversation.json_struct import JsonStruct, copy_fields, is_json, is_own
 from perdure.codecs.types import register_type
 
@@ -128,21 +128,18 @@ class Content(JsonStruct, omit_defaults=True, repr_omit_defaults=True):
         return super()._decode_field(name, value)
 
     @classmethod
-    def from_text(cls, text: str, **fields: Unpack[ContentFields]) -> Content:
-        return _create("text", text=text, **fields)
+    def from_text(cls, text: str, **fields: Any) -> Content:
+        return Content("text", text=text, **fields)
 
     @classmethod
     def from_data(
         cls,
         data: bytes,
         media_type: str,
-        *,
-        name: str | None = None,
-        file_id: str | None = None,
-        **fields: Unpack[ContentFields],
+        **fields: Any,
     ) -> Content:
         uri = f"data:{media_type};base64,{base64.b64encode(data).decode()}"
-        return _create("data", uri=uri, media_type=media_type, name=name, file_id=file_id, **fields)
+        return Content("data", uri=uri, media_type=media_type, **fields)
 
     @classmethod
     def from_uri(
@@ -150,19 +147,17 @@ class Content(JsonStruct, omit_defaults=True, repr_omit_defaults=True):
         uri: str,
         *,
         media_type: str | None = None,
-        name: str | None = None,
-        file_id: str | None = None,
-        **fields: Unpack[ContentFields],
+        **fields: Any,
     ) -> Content:
         """The media type of a data: URI is a part of it."""
         kind = "data" if uri.startswith("data:") else "uri"
         if kind == "data" and media_type is None:
             media_type = uri[len("data:") :].partition(",")[0].partition(";")[0] or None
-        return _create(kind, uri=uri, media_type=media_type, name=name, file_id=file_id, **fields)
+        return Content(kind, uri=uri, media_type=media_type, **fields)
 
     @classmethod
-    def from_usage(cls, usage_details: UsageDetails, **fields: Unpack[ContentFields]) -> Content:
-        return _create("usage", usage_details=dict(usage_details), **fields)
+    def from_usage(cls, usage_details: UsageDetails, **fields: Any) -> Content:
+        return Content("usage", usage_details=dict(usage_details), **fields)
 
     @classmethod
     def from_function_call(
@@ -171,18 +166,10 @@ class Content(JsonStruct, omit_defaults=True, repr_omit_defaults=True):
         name: str,
         *,
         arguments: str | Mapping[str, Any] | None = None,
-        exception: str | None = None,
-        informational_only: bool = False,
-        id: str | None = None,
-        hosted: bool = False,
-        server_name: str | None = None,
-        **fields: Unpack[ContentFields],
+        **fields: Any,
     ) -> Content:
         call_arguments = dict(arguments) if isinstance(arguments, Mapping) else arguments
-        own: dict[str, Any] = {"call_id": call_id, "name": name, "arguments": call_arguments, "id": id}
-        own |= {"exception": exception, "informational_only": informational_only}
-        own |= {"hosted": hosted, "server_name": server_name}
-        return _create("function_call", **own, **fields)
+        return Content("function_call", call_id=call_id, name=name, arguments=call_arguments, **fields)
 
     @classmethod
     def from_function_result(
@@ -191,8 +178,7 @@ class Content(JsonStruct, omit_defaults=True, repr_omit_defaults=True):
         *,
         result: Any = None,
         exception: object = None,
-        id: str | None = None,
-        **fields: Unpack[ContentFields],
+        **fields: Any,
     ) -> Content:
         description = None if exception is None else str(exception) or type(exception).__name__
         items = (
@@ -202,8 +188,8 @@ class Content(JsonStruct, omit_defaults=True, repr_omit_defaults=True):
         )
         if items is not None:
             result = "\n".join(item.text for item in items if item.type == "text" and item.text)
-        own = {"result": result, "items": items, "exception": description, "id": id}
-        return _create("function_result", call_id=call_id, **own, **fields)
+        own: dict[str, Any] = {"result": result, "items": items, "exception": description}
+        return Content("function_result", call_id=call_id, **own, **fields)
 
     from_text_reasoning = content_factory("text_reasoning", optional="text")
     from_error = content_factory("error", optional="message")
@@ -225,11 +211,9 @@ class Content(JsonStruct, omit_defaults=True, repr_omit_defaults=True):
     from_oauth_consent_request = content_factory("oauth_consent_request", "consent_link", user_input_request=True)
 
     @classmethod
-    def from_function_approval_request(
-        cls, id: str, function_call: Content, **fields: Unpack[ContentFields]
-    ) -> Content:
+    def from_function_approval_request(cls, id: str, function_call: Content, **fields: Any) -> Content:
         call = as_content(function_call)
-        return _create("function_approval_request", id=id, function_call=call, user_input_request=True, **fields)
+        return Content("function_approval_request", id=id, function_call=call, user_input_request=True, **fields)
 
     @classmethod
     def from_function_approval_response(
@@ -239,10 +223,10 @@ class Content(JsonStruct, omit_defaults=True, repr_omit_defaults=True):
         function_call: Content,
         *,
         reason: str | None = None,
-        **fields: Unpack[ContentFields],
+        **fields: Any,
     ) -> Content:
-        own = {"id": id, "function_call": as_content(function_call), "approved": approved, "reason": reason}
-        return _create("function_approval_response", **own, **fields)
+        own: dict[str, Any] = {"id": id, "approved": approved, "reason": reason}
+        return Content("function_approval_response", function_call=as_content(function_call), **own, **fields)
 
     def to_function_approval_response(
         self, approved: bool, *, reason: str | None = None, arguments: Mapping[str, Any] | str | None = None
@@ -312,10 +296,6 @@ class Content(JsonStruct, omit_defaults=True, repr_omit_defaults=True):
         fields["annotations"] = [*(self.annotations or ()), *(other.annotations or ())] or None
         fields["additional_properties"] = {**other.additional_properties, **self.additional_properties}
         return Content(**fields)
-
-
-def _create(kind: str, **fields: Any) -> Content:
-    return Content(kind, **fields)
 
 
 def _has_type(value: Any) -> bool:

@@ -1,9 +1,9 @@
-"""What contents of several types have in common: fields, methods that create them, usage."""
+"""What contents of several types have in common: methods that create them, usage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     UsageDetails: TypeAlias = Mapping[str, int]
@@ -15,16 +15,6 @@ else:
         input_token_count: int
         output_token_count: int
         total_token_count: int
-
-
-class ContentFields(TypedDict, total=False):
-    """Fields that contents of most types have."""
-
-    status: str | None
-    merge_mode: Literal["append", "replace"] | None
-    annotations: Sequence[Mapping[str, Any]] | None
-    additional_properties: Mapping[str, Any] | None
-    raw_representation: Any
 
 
 def content_factory(kind: str, *names: str, optional: str | None = None, **fixed: Any) -> Any:

@@ -70,16 +70,8 @@ class AgentResponse(_Response, omit_defaults=True, repr_omit_defaults=True, kw_o
             self,
             *,
             messages: Message | Iterable[Message] | None = (),
-            response_id: str | None = None,
-            agent_id: str | None = None,
-            created_at: str | None = None,
-            finish_reason: str | None = None,
-            usage_details: dict[str, int] | None = None,
             value: Any = None,
-            response_format: Any = None,
-            continuation_token: dict[str, Any] | None = None,
-            additional_properties: dict[str, Any] | None = None,
-            raw_representation: Any = None,
+            **fields: Any,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -171,6 +163,7 @@ def as_response(value: Any, agent_name: str | None) -> AgentResponse:
             value=structured,
             continuation_token=getattr(value, "continuation_token", None),
             additional_properties=properties_of(value),
+            raw_representation=getattr(value, "raw_representation", None),
             **fields,
         )
     raise TypeError(

@@ -49,18 +49,7 @@ class AgentResponseUpdate(JsonStruct, omit_defaults=True, repr_omit_defaults=Tru
             *,
             contents: str | Content | Iterable[str | Content] | None = (),
             role: str | None = None,
-            author_name: str | None = None,
-            agent_id: str | None = None,
-            response_id: str | None = None,
-            message_id: str | None = None,
-            created_at: str | None = None,
-            finish_reason: str | None = None,
-            value: Any = None,
-            continuation_token: dict[str, Any] | None = None,
-            merge_mode: str | None = None,
-            additional_properties: dict[str, Any] | None = None,
-            is_whole: bool = False,
-            raw_representation: Any = None,
+            **fields: Any,
         ) -> None: ...
 
     def __post_init__(self) -> None:

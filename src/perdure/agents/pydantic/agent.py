@@ -17,6 +17,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_ai.usage import UsageLimits
 
 from perdure.agents.base import RecordingAgent, agent_name
+from perdure.agents.conversation.json_struct import framework_class
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.pydantic.turn import PydanticTurn
@@ -89,6 +90,13 @@ class Agent(RecordingAgent):
     requests structured output: `response.value`. `usage_limits` apply to one turn: UsageLimits of pydantic-ai, or a
     dict of its fields.
     """
+
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        """With a chat client of Agent Framework, an agent of that framework."""
+        client = options.get("client", args[0] if args else None)
+        if isinstance(client, framework_class("BaseChatClient") or ()):
+            return framework_class("Agent")(*args, **options)
+        return super().__new__(cls)
 
     def __init__(
         self,

@@ -318,7 +318,7 @@ def _fields(cls: type[msgspec.Struct], *ignored: str) -> EncodeFn:
     tag = stable_name(cls)
 
     def encode(value: Any, walk: Encoders, depth: int) -> Tree:
-        pairs = [(name, getattr(value, name)) for name in names]
+        pairs = [(name, getattr(value, name, None)) for name in names]
         return encode_fields(pairs, {"$type": tag}, value, walk, depth)
 
     return encode

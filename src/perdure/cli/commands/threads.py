@@ -232,7 +232,7 @@ def _event_tree(event: WorkflowEvent) -> dict[str, Any]:
         "run_id": event.run_id,
         "iteration": event.iteration,
         "state": None if event.state is None else event.state.value,
-        "request_id": event.request_id,
+        "request_id": getattr(event, "request_id", None),
         "details": None if details is None else {name: getattr(details, name) for name in ERROR_FIELDS},
         "data": None if event.data is None else to_tree(event.data),
     }
@@ -311,6 +311,6 @@ def _event_row(event: WorkflowEvent) -> tuple[str, ...]:
         text = f"superstep {event.iteration}"
     elif event.data is not None:
         text = to_line(event.data)
-    if event.request_id is not None:
+    if event.type == "request_info":
         text = f"request {event.request_id}: {text}"
     return (str(event.seq), format_age(event.timestamp), event.type, event.executor_id or "", shorten(text, 200))

@@ -109,10 +109,11 @@ class DeliveryContext(msgspec.Struct, eq=False):
 
     async def add_event(self, event: WorkflowEvent) -> None:
         if event.type in RESERVED_FOR_ENGINE:
-            use = " Use yield_output()." if event.type in ("output", "intermediate") else ""
+            is_output = event.type in ("output", "intermediate")
             text = (
-                f"Executor {self.executor_id!r} attempted to emit a {event.type!r} event, which is reserved for "
-                f"framework lifecycle notifications. The event was ignored.{use}"
+                f"Executor {self.executor_id!r} attempted to emit a {event.type!r} event"
+                f"{' directly' if is_output else ''}, which is reserved for "
+                f"{'ctx.yield_output()' if is_output else 'framework lifecycle notifications'}. The event was ignored."
             )
             self.delivery.emit_once(WorkflowEvent("warning", text, executor_id=self._lane.full_id))
             return

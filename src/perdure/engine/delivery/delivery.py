@@ -275,7 +275,7 @@ def _digest(event: WorkflowEvent, codec: Codec) -> str:
         data = codec.encode(event.data, "event")
     except UnsavableValue:
         data = type(event.data).__qualname__
-    content = msgspec.json.encode([event.type, event.executor_id, event.request_id, data])
+    content = msgspec.json.encode([event.type, event.executor_id, getattr(event, "request_id", None), data])
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
@@ -343,6 +343,7 @@ def _failure_effects(delivery: Delivery, error: Exception) -> Effects:
 
 def _report(lane: Lane, effects: Effects, kind: str, error: Exception, data: Any = None) -> None:
     details = WorkflowErrorDetails.from_exception(error, executor_id=lane.full_id)
+    data = details if kind == "executor_failed" else data
     lane.emit(lane.in_child(WorkflowEvent(kind, data, executor_id=lane.full_id, details=details)), effects)
 
 

@@ -269,7 +269,7 @@ class Lane(msgspec.Struct, eq=False):
     def _fail(self, error: BaseException) -> None:
         self.failure = error
         details = WorkflowErrorDetails.from_exception(error, executor_id=self.full_id)
-        event = self.in_child(WorkflowEvent("executor_failed", executor_id=self.full_id, details=details))
+        event = self.in_child(WorkflowEvent.executor_failed(self.full_id, details))
         self.scope.emit(event)
         self.failure_events = (*self.failure_events, event)
 

@@ -228,6 +228,7 @@ class Recorder:
             return
         path = self.path(call)
         details = None if error is None else WorkflowErrorDetails.from_exception(error, executor_id=path)
+        data = details if kind == "executor_failed" else data
         self._delivery.emit(WorkflowEvent(kind, data, executor_id=path, details=details))
 
     async def perform(self, call: StepCall, work: Work) -> Any:

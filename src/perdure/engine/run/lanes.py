@@ -214,6 +214,7 @@ def apply_child_policy(
 def _event(kind: str, level: Level, error: BaseException, data: Any = None) -> WorkflowEvent:
     details = WorkflowErrorDetails.from_exception(error, executor_id=level.full_id)
     above = None if level.parent is None else level.parent.child_id
+    data = details if kind == "executor_failed" else data
     return WorkflowEvent(kind, data, executor_id=level.full_id, details=details, child_id=above)
 
 

@@ -26,6 +26,7 @@ from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from perdure.log import get_logger
 from perdure.names import new_run_id
 from perdure.observing import observers
+from perdure.twins import Beside
 
 logger = get_logger("engine")
 
@@ -38,7 +39,7 @@ PLAIN_STORAGE = (
 )
 
 
-class WorkflowRunResult(list[WorkflowEvent]):
+class WorkflowRunResult(Beside, list[WorkflowEvent]):
     """The run's events in order, `status` events only on request. Contains all outputs since the last outside input;
     those from before an interruption are marked `replayed`."""
 
@@ -86,9 +87,8 @@ class WorkflowRunResult(list[WorkflowEvent]):
         return list(self._requests)
 
     def get_final_state(self) -> WorkflowRunState:
-        """The final state of the run."""
         if not self._status_events or self._status_events[-1].state is None:
-            raise RuntimeError("Final state is unknown: the result has no status event, because the run did not end.")
+            raise RuntimeError("Final state is unknown because no status event was emitted: the run did not end.")
         return self._status_events[-1].state
 
     def status_timeline(self) -> list[WorkflowEvent]:

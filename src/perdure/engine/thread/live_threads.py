@@ -39,7 +39,8 @@ class Instances(dict[str, Executor]):
             self.update(graph.executors)
 
     def __missing__(self, executor_id: str) -> Executor:
-        executor = self[executor_id] = self._graph.nodes[executor_id].make(shares=self.is_own)
+        node = self._graph.nodes[executor_id]
+        executor = self[executor_id] = node.executor if node.is_shared else node.make(shares=self.is_own)
         return executor
 
     def give_back(self) -> None:

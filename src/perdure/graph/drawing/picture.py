@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from perdure.events import WorkflowEvent
-from perdure.graph.edges import EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup, SwitchCaseEdgeGroup, function_name
+from perdure.graph.edges import EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup, SwitchCaseEdgeGroup
+from perdure.graph.executor import Executor
 from perdure.graph.graph import Graph, WorkflowExecutor
 
 
@@ -68,37 +69,34 @@ class Picture:
     links: tuple[Link, ...]
 
 
-def picture_of(graph: Graph, *, with_hubs: bool = False, include_internal_executors: bool = False) -> Picture:
+def picture_of(
+    graph: Graph, *, with_hubs: bool = False, include_internal_executors: bool = False, with_names: bool = True
+) -> Picture:
     """The whole graph, sub-workflows included, in the order of declaration.
 
     A fan-in always has a shape of its own. With hubs, so have a switch and a selection function: their links start
-    there, and the name of a selection appears once instead of on each link.
+    there, and the name of a selection appears once instead of on each link. Without names, an edge with a condition is
+    "conditional", and those of a switch or selection are plain.
     """
-    return _Painter(graph, "", with_hubs, include_internal_executors).picture()
+    return _Painter(graph, "", with_hubs, include_internal_executors, with_names).picture()
 
 
 class _Painter:
-    def __init__(self, graph: Graph, prefix: str, with_hubs: bool, with_entry: bool) -> None:
+    def __init__(self, graph: Graph, prefix: str, *how: bool) -> None:
         self._graph = graph
         self._prefix = prefix
-        self._with_hubs = with_hubs
-        self._with_entry = with_entry
+        self._how = how
+        self._with_hubs, self._with_entry, self._with_names = how
         self._shapes: list[Shape] = []
         self._links: list[Link] = []
         self._index: dict[str, int] = {}
 
     def picture(self) -> Picture:
         for executor_id, executor in self._graph.executors.items():
-            inside, is_start = None, executor_id == self._graph.start_executor_id
-            if isinstance(executor, WorkflowExecutor):
-                prefix = f"{self._prefix}{executor_id}/"
-                inside = _Painter(executor.graph, prefix, self._with_hubs, self._with_entry).picture()
-            kind: ShapeKind = "executor" if inside is None else "workflow"
-            self._index[executor_id] = self._add(kind, executor_id, executor_id, is_start, inside)
-        if self._with_entry:
-            start_id = self._graph.start_executor_id
-            entry = self._add("entry", f"internal:{start_id}", f"internal:{start_id}")
-            self._links.append(Link(entry, self._index[start_id], bundle=-1))
+            self._index[executor_id] = self._add_executor(executor_id, executor)
+        for executor_id in self._graph.executors if self._with_entry else ():
+            entry = self._add("entry", f"internal:{executor_id}", f"internal:{executor_id}")
+            self._links.append(Link(entry, self._index[executor_id], bundle=-1))
         for number, group in enumerate(self._graph.edge_groups):
             self._draw_group(group, number)
         for source_id, target_id in self._graph.fallbacks.items():
@@ -111,6 +109,14 @@ class _Painter:
         self._shapes.append(Shape(kind, label, f"{self._prefix}{path}", is_start, inside))
         return len(self._shapes) - 1
 
+    def _add_executor(self, executor_id: str, executor: Executor) -> int:
+        is_start = executor_id == self._graph.start_executor_id
+        if not isinstance(executor, WorkflowExecutor):
+            return self._add("executor", executor_id, executor_id, is_start)
+        prefix = f"{self._prefix}{executor_id}/"
+        inside = _Painter(executor.graph, prefix, *self._how).picture()
+        return self._add("workflow", executor_id, executor_id, is_start, inside)
+
     def _draw_group(self, group: EdgeGroup, number: int) -> None:
         if isinstance(group, FanInEdgeGroup):
             target_id = group.edges[0].target_id
@@ -118,21 +124,29 @@ class _Painter:
             self._links += [Link(self._index[edge.source_id], join, bundle=number) for edge in group.edges]
             self._links.append(Link(join, self._index[target_id], bundle=number))
             return
-        selection = function_name(group.selection_func) if isinstance(group, FanOutEdgeGroup) else None
-        hub, source_id = None, group.edges[0].source_id
-        if self._with_hubs and isinstance(group, SwitchCaseEdgeGroup):
-            hub = self._add("switch", "switch", source_id)
-        elif self._with_hubs and isinstance(group, FanOutEdgeGroup) and selection is not None:
-            hub = self._add("selection", group.selection_func_name or "selection", source_id)
-        if hub is not None:
-            self._links.append(Link(self._index[source_id], hub, bundle=number))
-        for edge in group.edges:
-            name = "conditional" if edge.condition_name == "<lambda>" else edge.condition_name
-            label = selection or name or ("conditional" if edge.has_condition else None)
+        selection = getattr(group, "selection_func_name", None) if self._with_names else None
+        hub = self._hub_of(group, number)
+        for edge, name in zip(group.edges, group.condition_names, strict=True):
+            shown = name if self._with_names and name != "<lambda>" else name and edge.has_condition and "conditional"
+            label = selection or shown or ("conditional" if edge.has_condition else None)
             source = self._index[edge.source_id] if hub is None else hub
             text = None if hub is not None and selection is not None else label
             kind: LinkKind = "plain" if label is None else "conditional"
             self._links.append(Link(source, self._index[edge.target_id], kind, text, number))
+
+    def _hub_of(self, group: EdgeGroup, number: int) -> int | None:
+        """The shape from which the links of a switch or selection start; None for other groups."""
+        if not self._with_hubs:
+            return None
+        source_id = group.edges[0].source_id
+        if isinstance(group, SwitchCaseEdgeGroup):
+            hub = self._add("switch", "switch", source_id)
+        elif isinstance(group, FanOutEdgeGroup) and group.selection_func is not None:
+            hub = self._add("selection", group.selection_func_name or "selection", source_id)
+        else:
+            return None
+        self._links.append(Link(self._index[source_id], hub, bundle=number))
+        return hub
 
 
 Point: TypeAlias = tuple[float, float]
@@ -244,7 +258,7 @@ def outcomes_of(events: Iterable[WorkflowEvent]) -> dict[str, str]:
     touched: dict[str, list[str]] = {}
     """Executors of this superstep, with the requests that they had open before it."""
     for event in events:
-        path = event.executor_id or event.source_executor_id
+        path = event.executor_id or getattr(event, "source_executor_id", None)
         if event.type == "superstep_started":
             touched = {}
         elif event.type == "superstep_discarded":

@@ -25,10 +25,10 @@ RESERVED = {"call", "class", "classdef", "click", "default", "direction", "end",
 _PLAIN = re.compile(r"[A-Za-z0-9 _.,/()'*+=!?-]|[^\x00-\x7f]")
 
 
-def to_mermaid(graph: Graph, include_internal_executors: bool = False) -> str:
-    """The flowchart's source. Conditions are dashed and labelled; a fan-in is a node of its own."""
-    picture = picture_of(graph, include_internal_executors=include_internal_executors)
-    return "\n".join(["flowchart TD", *_MermaidWriter().lines(picture)]) + "\n"
+def to_mermaid(graph: Graph, include_internal_executors: bool = False, *, with_names: bool = True) -> str:
+    """The flowchart's source. Conditions are dashed and labelled, by name or alike; a fan-in is a node of its own."""
+    picture = picture_of(graph, include_internal_executors=include_internal_executors, with_names=with_names)
+    return "\n".join(["flowchart TD", *_MermaidWriter().lines(picture)])
 
 
 class _MermaidWriter:
@@ -64,14 +64,14 @@ class _MermaidWriter:
             arrow = _ARROWS[link.kind] + ("" if link.label is None else f"|{quote_mermaid(link.label)}|")
             if link.label == "conditional":
                 arrow = "-. conditional .->"
-            self._links.append(f"  {ids[link.source]} {arrow} {ids[link.target]}")
+            self._links.append(f"  {ids[link.source]} {arrow} {ids[link.target]};")
 
 
 def _outline(shape: Shape) -> str:
     if shape.kind == "join":
         return f"(({shape.label}))"
     text = quote_mermaid(_title(shape))
-    return f"([{text}])" if shape.kind == "entry" else f"[{text}]"
+    return f"([{text}]);" if shape.kind == "entry" else f"[{text}];"
 
 
 def _title(shape: Shape) -> str:
@@ -84,7 +84,7 @@ def quote_mermaid(text: str) -> str:
 
 
 def _identifier(shape: Shape) -> str:
-    path = f"fan_in_{shape.path}" if shape.kind == "join" else shape.path
+    path = f"fan_in__{shape.path}" if shape.kind == "join" else shape.path
     name = re.sub(r"[^A-Za-z0-9_]", "_", path.replace("/", "__"))
     return f"n_{name}" if name.lower() in RESERVED or not name[0].isalpha() else name
 
@@ -92,19 +92,19 @@ def _identifier(shape: Shape) -> str:
 _STYLES: dict[str, dict[str, str]] = {"plain": {}, "conditional": {"style": "dashed"}, "fallback": {"style": "dotted"}}
 
 
-def to_dot(graph: Graph, include_internal_executors: bool = False) -> str:
+def to_dot(graph: Graph, include_internal_executors: bool = False, *, with_names: bool = True) -> str:
     """The digraph's source: sub-workflows are clusters, conditions dashed and labelled, a fan-in a node of its own."""
-    picture = picture_of(graph, include_internal_executors=include_internal_executors)
+    picture = picture_of(graph, include_internal_executors=include_internal_executors, with_names=with_names)
     lines = [
         "digraph Workflow {",
-        "  rankdir=TB;",
+        "  rankdir=TD;",
         "  compound=true;",
         '  node [shape=box, style="rounded,filled", fillcolor="#f4f6f8", color="#5b6570", fontname="Helvetica"];',
         '  edge [color="#5b6570", fontname="Helvetica", fontsize=11];',
         *_DotWriter().draw(picture, "  ")[0],
         "}",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 class _Ends(NamedTuple):
@@ -128,7 +128,7 @@ class _DotWriter:
 
     def _shape(self, shape: Shape, indent: str) -> tuple[list[str], _Ends]:
         if shape.inside is None:
-            name = self._names.add(to_line(f"fan-in {shape.path}" if shape.kind == "join" else shape.path))
+            name = self._names.add(to_line(f"fan_in::{shape.path}" if shape.kind == "join" else shape.path))
             return [f"{indent}{_quote_dot(name)}{_attributes(_look(shape))};"], _Ends(name, name)
         self._clusters += 1
         cluster = f"cluster_{self._clusters}"
@@ -183,7 +183,10 @@ Format: TypeAlias = Literal["svg", "png", "pdf", "dot"]
 
 
 class WorkflowViz:
-    """Draws a workflow. Only `png` and `pdf` need another program: Graphviz."""
+    """Draws a workflow. Only `png` and `pdf` need another program: Graphviz.
+
+    In its texts conditions have no names; `workflow.to_mermaid()` and `to_dot()` show them.
+    """
 
     def __init__(self, workflow: Any) -> None:
         graph = getattr(workflow, "graph", None)
@@ -192,11 +195,11 @@ class WorkflowViz:
         self._graph = graph
 
     def to_mermaid(self, include_internal_executors: bool = False) -> str:
-        return to_mermaid(self._graph, include_internal_executors)
+        return to_mermaid(self._graph, include_internal_executors, with_names=False)
 
     def to_digraph(self, include_internal_executors: bool = False) -> str:
         """The source of a Graphviz digraph (DOT)."""
-        return to_dot(self._graph, include_internal_executors)
+        return to_dot(self._graph, include_internal_executors, with_names=False)
 
     def export(
         self,
@@ -213,7 +216,7 @@ class WorkflowViz:
         if format == "svg":
             content = to_svg(self._graph, include_internal_executors=include_internal_executors).encode()
         else:
-            content = to_dot(self._graph, include_internal_executors).encode()
+            content = self.to_digraph(include_internal_executors).encode()
         if format in ("png", "pdf"):
             content = _convert(content, format)
         if filename is None:

@@ -165,7 +165,7 @@ async def get_workflow(name: FromPath[str], request: OwnRequest) -> Response[Rep
     workflow, default = service.workflow(name), service.registry.default
     body = workflow_to_json(name, workflow, is_default=default is not None and default.workflow is workflow)
     body["input_schema"] = schema_of_any(workflow.input_types)
-    body["output_schema"] = schema_of_any(workflow.output_types)
+    body["output_schema"] = schema_of_any(workflow.graph.output_types)
     body["mermaid"] = workflow.to_mermaid()
     return reply(request, {"workflow": body})
 

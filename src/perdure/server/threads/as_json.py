@@ -86,8 +86,10 @@ def _writable(text: str) -> str:
 
 def event_to_json(event: WorkflowEvent, space: Space, *, hides_errors: bool = False) -> dict[str, Any]:
     """The fields of an event that are set; `response_type` by name."""
-    defaults = zip(event.__struct_fields__, (..., *event.__struct_defaults__), strict=True)
-    fields = {name: value for name, default in defaults if (value := getattr(event, name)) is not default}
+    pairs = zip(msgspec.structs.asdict(event).items(), (..., *event.__struct_defaults__), strict=True)
+    fields = {name: value for (name, value), default in pairs if value is not default}
+    if event.type == "executor_failed":
+        fields.pop("data", None)  # `details` has it, and may hide it
     if event.checkpoint is not None:
         fields["checkpoint"] = checkpoint_info_to_json(event.checkpoint, space)
     if event.thread_id is not None:

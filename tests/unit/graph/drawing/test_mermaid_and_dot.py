@@ -24,8 +24,8 @@ from perdure.graph.graph import Graph
 MERMAID_LINE = re.compile(
     r"""flowchart\ TD
     | \ +subgraph\ \w+\["[^"]*"\] | \ +end
-    | \ +\w+ (?: \["[^"]*"\] | \(\([^()"]*\)\) | \(\["[^"]*"\]\) )
-    | \ \ \w+\ (?: --> | -\.->(?:\|"[^"]*"\|)? | -\.\ conditional\ \.-> )\ \w+
+    | \ +\w+ (?: \["[^"]*"\]; | \(\([^()"]*\)\) | \(\["[^"]*"\]\); )
+    | \ \ \w+\ (?: --> | -\.->(?:\|"[^"]*"\|)? | -\.\ conditional\ \.-> )\ \w+;
     | \ \ (?: classDef\ start\ .* | class\ [\w,]+\ start | linkStyle\ [\d,]+\ stroke-dasharray:2\ 4 )""",
     re.VERBOSE,
 )
@@ -41,29 +41,29 @@ DOT_LINE = re.compile(
 def test_mermaid_marks_the_start_and_labels_conditions() -> None:
     sketch = Sketch("start").edge("start", "middle", named("is_long")).switch("middle", ("is_a", "a"), default="b")
     lines = to_mermaid(sketch.select("a", choose_channels, "x", "y").graph()).splitlines()
-    assert lines[:2] == ["flowchart TD", '  start["start (Start)"]']
+    assert lines[:2] == ["flowchart TD", '  start["start (Start)"];']
     assert lines[7:12] == [
-        '  start -.->|"is_long"| middle',
-        '  middle -.->|"is_a"| a',
-        '  middle -.->|"default"| b',
-        '  a -.->|"choose_channels"| x',
-        '  a -.->|"choose_channels"| y',
+        '  start -.->|"is_long"| middle;',
+        '  middle -.->|"is_a"| a;',
+        '  middle -.->|"default"| b;',
+        '  a -.->|"choose_channels"| x;',
+        '  a -.->|"choose_channels"| y;',
     ]
 
 
 def test_mermaid_shows_a_fan_in_as_a_node_of_its_own() -> None:
     lines = [line.strip() for line in to_mermaid(fan_out_and_in()).splitlines()]
-    assert "fan_in_merge((fan-in))" in lines
-    assert {"news --> fan_in_merge", "papers --> fan_in_merge", "fan_in_merge --> merge"} <= set(lines)
+    assert "fan_in__merge((fan-in))" in lines
+    assert {"news --> fan_in__merge;", "papers --> fan_in__merge;", "fan_in__merge --> merge;"} <= set(lines)
 
 
 def test_mermaid_nests_sub_workflows_as_subgraphs() -> None:
     lines = to_mermaid(nested_twice()).splitlines()
     start = lines.index('    subgraph chapter__review["review"]')
     assert lines[start - 2] == '  subgraph chapter["chapter"]'
-    assert lines[start + 1] == '      chapter__review__draft["draft (Start)"]'
+    assert lines[start + 1] == '      chapter__review__draft["draft (Start)"];'
     assert lines[start + 4] == "    end"
-    assert "  chapter__split --> chapter__review" in lines
+    assert "  chapter__split --> chapter__review;" in lines
 
 
 def test_dot_nests_sub_workflows_as_clusters_that_edges_end_at() -> None:
@@ -78,7 +78,7 @@ def test_dot_nests_sub_workflows_as_clusters_that_edges_end_at() -> None:
 def test_dot_marks_the_start_the_fan_in_and_conditions() -> None:
     text = to_dot(fan_out_and_in())
     assert '"plan" [fillcolor=lightgreen, label="plan\\n(Start)"];' in text
-    assert '"fan-in merge" [shape=ellipse, fillcolor=lightgoldenrod, label="fan-in"];' in text
+    assert '"fan_in::merge" [shape=ellipse, fillcolor=lightgoldenrod, label="fan-in"];' in text
     assert '"critic" -> "draft" [style=dashed, label="needs_work"];' in to_dot(review_loop())
 
 
@@ -93,7 +93,7 @@ def test_link_to_a_fallback_executor_is_dotted() -> None:
     graph = Sketch("charge").chain("charge", "ship").fallback("charge", "apologise").graph()
     assert '"charge" -> "apologise" [style=dotted, label="on error"];' in to_dot(graph)
     mermaid = to_mermaid(graph).splitlines()
-    assert '  charge -.->|"on error"| apologise' in mermaid
+    assert '  charge -.->|"on error"| apologise;' in mermaid
     assert "  linkStyle 1 stroke-dasharray:2 4" in mermaid
 
 
@@ -109,7 +109,7 @@ def test_ids_that_look_alike_stay_apart() -> None:
 
 def test_words_of_mermaid_are_not_taken_for_ids() -> None:
     lines = to_mermaid(Sketch("End").chain("End", "graph", "1st", "ending").graph()).splitlines()
-    assert lines[5:8] == ["  n_End --> n_graph", "  n_graph --> n_1st", "  n_1st --> ending"]
+    assert lines[5:8] == ["  n_End --> n_graph;", "  n_graph --> n_1st;", "  n_1st --> ending;"]
 
 
 @pytest.mark.parametrize("build", GALLERY.values(), ids=GALLERY)
