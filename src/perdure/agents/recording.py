@@ -280,6 +280,18 @@ def end_sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
+async def is_first_record(name: str, key: str) -> bool:
+    """Record a step without a result. Returns False if an earlier run of the delivery has recorded it."""
+    is_first = False
+
+    async def note() -> None:
+        nonlocal is_first
+        is_first = True
+
+    await record_call(note, name=name, key=key)
+    return is_first
+
+
 class BadAnswerRetry:
     """Handles unusable answers of one turn's model: they are recorded, and a repeated turn would get them again."""
 
@@ -292,13 +304,7 @@ class BadAnswerRetry:
         again. Code that catches the failure gets it again in the next run."""
         self._count += 1
         key = str(self._count)
-        is_new = False
-
-        async def note() -> None:
-            nonlocal is_new
-            is_new = True
-
-        await record_call(note, name=f"{self._agent_name}.bad_answer", key=key)
+        is_new = await is_first_record(f"{self._agent_name}.bad_answer", key)
 
         async def fail_once() -> None:
             if is_new:

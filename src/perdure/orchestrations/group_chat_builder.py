@@ -9,6 +9,7 @@ from perdure.agents.base import adapt_agent, agent_name, take_turn
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse, value_in
 from perdure.agents.executor import AgentExecutor, run_arguments, session_id_for
+from perdure.agents.recording import is_first_record
 from perdure.agents.tools import types_of
 from perdure.errors import InvalidSelection, TypeCompatibilityError
 from perdure.graph.context import WorkflowContext
@@ -91,7 +92,8 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
                 decision = _usable_decision(response, state.participants)
             except ValueError as problem:
                 answers += 1
-                new_answers += await _is_new(ctx, answers)
+                # Replayed answers of an earlier run do not count: a resumed run gets all its attempts.
+                new_answers += await is_first_record("unusable answer", str(answers))
                 if new_answers > self.retry_attempts:
                     raise InvalidSelection(
                         f"Agent {self.name!r}, which leads the group chat, gave {new_answers} unusable answers. The "
@@ -118,19 +120,6 @@ def _usable_decision(response: AgentResponse, participants: Mapping[str, str]) -
             problem = "next_speaker must be provided if not terminating the conversation"
         raise ValueError(f"{problem}. Valid participants: {', '.join(participants)}.")
     return decision
-
-
-async def _is_new(ctx: WorkflowContext[Any, Any], number: int) -> bool:
-    """Whether this answer is new. Replayed answers of an earlier run do not count as attempts: a resumed run gets all
-    its attempts."""
-    is_new = False
-
-    async def note() -> None:
-        nonlocal is_new
-        is_new = True
-
-    await ctx.step(note, name="unusable answer", key=str(number))
-    return is_new
 
 
 MAX_SUPERSTEPS = 1_000_000
