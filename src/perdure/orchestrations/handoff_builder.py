@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Self, Unpack
 
 from perdure.agents.base import RecordingAgent
+from perdure.agents.tools import Tool
 from perdure.orchestrations.group_chat import TerminationCondition, check_condition
 from perdure.orchestrations.handoff import (
     COORDINATOR_ID,
@@ -16,7 +17,7 @@ from perdure.orchestrations.handoff import (
     Autonomy,
     HandoffAgentExecutor,
     HandoffCoordinator,
-    HandoffRoute,
+    handoff_tool,
 )
 from perdure.orchestrations.participants import (
     Participant,
@@ -148,16 +149,17 @@ class HandoffBuilder(TeamBuilder):
         iterations = 2 * (MAX_HANDOFFS + 2) * turns
         builder = self._workflow_builder(self._team, coordinator, default=names, max_iterations=iterations)
         for participant in self._team:
-            executor = participant.executor(partial(HandoffAgentExecutor, routes=self._routes_of(participant)))
+            executor = participant.executor(partial(HandoffAgentExecutor, handoffs=self._handoffs_of(participant)))
             builder.add_edge(coordinator, executor).add_edge(executor, coordinator)
         return builder.build()
 
-    def _routes_of(self, source: Participant) -> tuple[HandoffRoute, ...]:
+    def _handoffs_of(self, source: Participant) -> dict[str, Tool]:
+        """The tools of a participant, by target."""
         if self._routes:
             descriptions = self._routes.get(source.name, {})
         else:
             descriptions = {name: None for name in self._names() if name != source.name}
-        routes = []
+        handoffs: dict[str, Tool] = {}
         own = _tool_names(source.agent)
         taken: dict[str, str] = {}
         for target, description in descriptions.items():
@@ -172,8 +174,8 @@ class HandoffBuilder(TeamBuilder):
                 raise ValueError(f"A handoff to {both} would be the same tool, {tool_name!r}. Rename one of them.")
             taken[tool_name] = target
             text = description or find_participant(self._team, target, "add_handoff").description
-            routes.append(HandoffRoute(target, tool_name, text or f"Handoff to the {target} agent."))
-        return tuple(routes)
+            handoffs[target] = handoff_tool(target, tool_name, text or f"Handoff to the {target} agent.")
+        return handoffs
 
     def _names(self) -> list[str]:
         if not self._team:
