@@ -77,7 +77,8 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
         self._session = session
 
     async def decide(self, state: GroupChatState, ctx: WorkflowContext[Any, Any]) -> AgentOrchestrationOutput:
-        session = self._session_of(ctx)
+        start = self._session or AgentSession()
+        session: AgentSession = ctx.private.get("session") or start.copy(session_id=session_id_for(ctx))
         seen = ctx.private.get("seen_messages", 0)
         listed = "\n".join(f"{name}: {description}" for name, description in state.participants.items())
         # The agent's session has its own last message.
@@ -105,10 +106,6 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
                 continue
             ctx.private["session"], ctx.private["seen_messages"] = session, len(state.conversation)
             return decision
-
-    def _session_of(self, ctx: WorkflowContext[Any, Any]) -> AgentSession:
-        session: AgentSession | None = ctx.private.get("session")
-        return session or (self._session or AgentSession()).copy(session_id=session_id_for(ctx))
 
 
 def _usable_decision(response: AgentResponse, participants: Mapping[str, str]) -> AgentOrchestrationOutput:

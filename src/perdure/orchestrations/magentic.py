@@ -275,9 +275,6 @@ class MagenticState(msgspec.Struct):
         if self.plan is not None:
             self.context.chat_history.append(self.plan)
 
-    def messages_not_seen_by(self, name: str) -> list[Message]:
-        return self.context.chat_history[self.seen.get(name, self.begins_at) :]
-
     def reset(self) -> None:
         """Remove the team's messages; keep those of people."""
         self.context.reset()

@@ -9,7 +9,7 @@ from perdure.agents.conversation.message import AgentSession, Message, as_messag
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse, session_id_for
 from perdure.agents.recording import current_delivery, record_call
-from perdure.errors import TypeCompatibilityError, WorkflowRunnerException
+from perdure.errors import TypeCompatibilityError
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts
@@ -169,8 +169,7 @@ class _MagenticTurn:
 
     async def _ask_for_review(self, *, is_stalled: bool) -> None:
         state, delivery = self._state, current_delivery()
-        if state.plan is None or delivery is None:
-            raise WorkflowRunnerException("A plan review needs a plan and a delivery.")
+        assert state.plan is not None and delivery is not None  # noqa: S101, PT018  # handlers run in a delivery
         request_id = f"{delivery.delivery_name}-plan-review"  # equal in every run of the delivery
         request = MagenticPlanReviewRequest(state.plan, state.progress, is_stalled, request_id)
         await self._ctx.request_info(request, MagenticPlanReviewResponse, request_id=request_id)
@@ -218,7 +217,8 @@ class _MagenticTurn:
         name, instruction = ledger.next_speaker.answer, str(ledger.instruction_or_question.answer)
         if not isinstance(name, str) or name not in self._orchestrator.team:
             return await self._finish(f"The manager selected {name!r}, which is not on the team.")
-        await self._ask(name, state.messages_not_seen_by(name), instruction)
+        new = state.context.chat_history[state.seen.get(name, state.begins_at) :]
+        await self._ask(name, new, instruction)
         sent = GroupChatRequestSentEvent(state.context.round_count, name)
         await self._ctx.add_event(WorkflowEvent("group_chat", sent))
         state.context.chat_history.append(Message("assistant", instruction, MAGENTIC_MANAGER_NAME))

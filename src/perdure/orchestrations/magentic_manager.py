@@ -263,16 +263,11 @@ class StandardMagenticManager(MagenticManagerBase):
         """Facts and plan as a message for the team."""
         self.task_ledger = ledger
         facts, plan = ledger.facts.text, ledger.plan.text
-        text = self._fill_prompt(
-            "task_ledger_full_prompt", task=context.task, team=_team(context), facts=facts, plan=plan
-        )
-        return Message("assistant", text, MAGENTIC_MANAGER_NAME)
+        prompt = self._prompt("task_ledger_full_prompt", task=context.task, team=_team(context), facts=facts, plan=plan)
+        return Message("assistant", prompt.text, MAGENTIC_MANAGER_NAME)
 
     def _prompt(self, name: str, **values: Any) -> Message:
-        return Message("user", self._fill_prompt(name, **values))
-
-    def _fill_prompt(self, name: str, **values: Any) -> str:
-        return str(getattr(self, name)).format(**values)
+        return Message("user", str(getattr(self, name)).format(**values))
 
     async def _answer(
         self,

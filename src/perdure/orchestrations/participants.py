@@ -48,9 +48,7 @@ class Participant:
 
     def executor(self, host: Callable[..., Executor] = AgentExecutor) -> Executor:
         """The executor in the graph, with the participant's name. `host` creates it for an agent."""
-        if self.agent is not None:
-            return host(self.agent, id=self.name)
-        executor: Executor = self.source
+        executor: Executor = self.source if self.agent is None else host(self.agent, id=self.name)
         return executor
 
 
