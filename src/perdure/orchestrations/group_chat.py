@@ -201,9 +201,7 @@ class BaseGroupChatOrchestrator(Executor):
     ) -> None:
         chat = OrchestrationState.from_dict(ctx.private)
         speaker = ctx.get_source_executor_id()
-        await ctx.add_event(
-            WorkflowEvent("group_chat", GroupChatResponseReceivedEvent(chat.round_index, speaker)),
-        )
+        await ctx.add_event(WorkflowEvent("group_chat", GroupChatResponseReceivedEvent(chat.round_index, speaker)))
         if isinstance(response, GroupChatResponseMessage):
             new = [response.message]
         else:
@@ -234,10 +232,8 @@ class BaseGroupChatOrchestrator(Executor):
         elif self.max_rounds is not None and chat.round_index >= self.max_rounds:
             await self._end(chat, self.MAX_ROUNDS_MET_MESSAGE, ctx)
         else:
-            participants = self.participant_registry.participants
-            decision: Any = await self.decide(
-                GroupChatState(chat.round_index, participants, list(chat.conversation)), ctx
-            )
+            state = GroupChatState(chat.round_index, self.participant_registry.participants, list(chat.conversation))
+            decision: Any = await self.decide(state, ctx)
             if not isinstance(decision, AgentOrchestrationOutput):
                 raise InvalidSelection(
                     f"{type(self).__name__}.decide returned {decision!r}, expected an AgentOrchestrationOutput. "

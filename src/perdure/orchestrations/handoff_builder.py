@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Self, Unpack
 
-from perdure.agents.base import RecordingAgent
+from perdure.agents.base import RecordingAgent, parameters_of
 from perdure.agents.tools import Tool
 from perdure.orchestrations.group_chat import TerminationCondition, check_condition
 from perdure.orchestrations.handoff import (
@@ -205,8 +205,8 @@ def _takes_tools(agent: Any) -> bool:
     """A RecordingAgent accepts any argument in `run`; the parameters of `turn` show which it uses."""
     if isinstance(agent, RecordingAgent):
         return "tools" in inspect.signature(agent.turn).parameters
-    parameters = inspect.signature(agent.run).parameters
-    return "tools" in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    parameters = parameters_of(agent)
+    return parameters is None or "tools" in parameters
 
 
 def _tool_names(agent: Any) -> set[str]:
