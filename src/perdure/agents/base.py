@@ -144,10 +144,9 @@ class RecordingAgent(BaseAgent):
 
             with emit_updates_to(listen):
                 response = await self._run_in(session, new, kwargs)
-            if has_updates or not response.messages:
-                return response
-            for update in response.to_updates():  # a turn without updates of its own
-                put(update)
+            if response.messages and not has_updates:  # a turn without updates of its own
+                for update in response.to_updates():
+                    put(update)
             return response
 
         return ResponseStream[AgentResponseUpdate, AgentResponse](StreamWork(start))
@@ -171,7 +170,13 @@ class RecordingAgent(BaseAgent):
 def has_name(agent: Any) -> bool:
     """Whether it has a name, or an id that is equal in every process: a UUID is not."""
     name = getattr(agent, "name", None) or getattr(agent, "id", None)
-    return isinstance(name, str) and name != "" and not _is_uuid(name)
+    if not isinstance(name, str) or not name:
+        return False
+    try:
+        UUID(name)
+    except ValueError:
+        return True
+    return False
 
 
 def agent_name(agent: Any, taken: Collection[str] = ()) -> str:
@@ -180,14 +185,6 @@ def agent_name(agent: Any, taken: Collection[str] = ()) -> str:
         return str(getattr(agent, "name", None) or agent.id)
     name = type(agent).__name__
     return next(free for free in chain((name,), (f"{name}-{number}" for number in count(2))) if free not in taken)
-
-
-def _is_uuid(name: str) -> bool:
-    try:
-        UUID(name)
-    except ValueError:
-        return False
-    return True
 
 
 def resolve_agent_id(agent: Any) -> str:

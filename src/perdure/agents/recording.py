@@ -56,12 +56,6 @@ class ApprovalResponse(Content, forbid_unknown_fields=True, metaclass=_ChecksIns
             raise ValueError(problem)
 
 
-def complete_answer(request: Content, answer: Content) -> Content:
-    """The answer with the request's id and the approved call."""
-    changed = answer.arguments if answer.function_call is None else answer.function_call.arguments
-    return request.to_function_approval_response(bool(answer.approved), reason=answer.reason, arguments=changed)
-
-
 def edited_arguments(answer: Content, call: Content | None) -> dict[str, Any] | None:
     """The arguments of an approval that replace those of the call; None if they are the same."""
     edited = answer.function_call
@@ -253,9 +247,11 @@ async def ask_for_approval(request: Content, *, key: str) -> Content | None:
     if current_delivery() is None:
         return None
     try:
-        return complete_answer(request, await ask(request, ApprovalResponse, key))
+        answer: Content = await ask(request, ApprovalResponse, key)
     except RequestWithdrawn:
         return request.to_function_approval_response(False)
+    changed = answer.arguments if answer.function_call is None else answer.function_call.arguments
+    return request.to_function_approval_response(bool(answer.approved), reason=answer.reason, arguments=changed)
 
 
 def request_id_for(call_id: str) -> str:
@@ -280,6 +276,18 @@ def end_sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
+async def is_first_record(name: str, key: str) -> bool:
+    """Record a step without a result. Returns False if an earlier run of the delivery has recorded it."""
+    is_first = False
+
+    async def note() -> None:
+        nonlocal is_first
+        is_first = True
+
+    await record_call(note, name=name, key=key)
+    return is_first
+
+
 class BadAnswerRetry:
     """Handles unusable answers of one turn's model: they are recorded, and a repeated turn would get them again."""
 
@@ -292,13 +300,7 @@ class BadAnswerRetry:
         again. Code that catches the failure gets it again in the next run."""
         self._count += 1
         key = str(self._count)
-        is_new = False
-
-        async def note() -> None:
-            nonlocal is_new
-            is_new = True
-
-        await record_call(note, name=f"{self._agent_name}.bad_answer", key=key)
+        is_new = await is_first_record(f"{self._agent_name}.bad_answer", key)
 
         async def fail_once() -> None:
             if is_new:

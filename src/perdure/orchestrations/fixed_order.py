@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Never, Self, Unpack
@@ -10,10 +9,11 @@ from typing import Any, Never, Self, Unpack
 from perdure.agents.conversation.message import Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
-from perdure.clock import await_uncancelled
+from perdure.engine.delivery.recorder import Work
 from perdure.graph.context import WorkflowContext
-from perdure.graph.executor import Executor, accepts, is_async
+from perdure.graph.executor import Executor, accepts
 from perdure.graph.handlers import handler
+from perdure.graph.policy import DEFAULT
 from perdure.orchestrations.participants import (
     InputConversation,
     ReviewedTeamBuilder,
@@ -24,7 +24,6 @@ from perdure.orchestrations.participants import (
 from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS
 from perdure.workflows.workflow import Workflow
 
-DISPATCHER_ID = "dispatcher"
 AGGREGATOR_ID = "aggregator"
 
 
@@ -57,24 +56,18 @@ class SequentialBuilder(ReviewedTeamBuilder):
     def build(self) -> Workflow:
         """Raises WorkflowValidationError or ValueError."""
         executors = self._executors(self._team, **self._options)
-        start = InputConversation()
-        designation = self._designate(self._team, default=[self._team[-1].name])
+        before: Executor = InputConversation("input-conversation")
         longest = max(DEFAULT_MAX_ITERATIONS, 2 * len(executors) + 1)
-        builder = self._workflow_builder(self._team, start, designation, max_iterations=longest)
-        before: Executor = start
+        builder = self._workflow_builder(self._team, before, default=[self._team[-1].name], max_iterations=longest)
         for executor in executors.values():
-            if _takes_only_a_conversation(executor, before):
+            sends_response = AgentExecutorResponse in before.output_types
+            if sends_response and not accepts(executor, AgentExecutorResponse) and accepts(executor, list[Message]):
                 between = ResponseToConversation(f"conversation-for-{executor.id}")
                 builder.add_edge(before, between)
                 before = between
             builder.add_edge(before, executor)
             before = executor
         return builder.build()
-
-
-def _takes_only_a_conversation(executor: Executor, before: Executor) -> bool:
-    sends_response = AgentExecutorResponse in before.output_types
-    return sends_response and not accepts(executor, AgentExecutorResponse) and accepts(executor, list[Message])
 
 
 class ResponseToConversation(Executor):
@@ -115,11 +108,10 @@ class ConcurrentBuilder(ReviewedTeamBuilder):
     def build(self) -> Workflow:
         """Raises WorkflowValidationError or ValueError."""
         executors = list(self._executors(self._team).values())
-        dispatcher = Dispatcher(DISPATCHER_ID)
+        dispatcher = Dispatcher("dispatcher")
         aggregator = self._aggregator or ResponseAggregator(AGGREGATOR_ID)
-        designation = self._designate(self._team, always=[aggregator.id])
         return (
-            self._workflow_builder(self._team, dispatcher, designation)
+            self._workflow_builder(self._team, dispatcher, always=[aggregator.id])
             .add_fan_out_edges(dispatcher, executors)
             .add_fan_in_edges(executors, aggregator)
             .build()
@@ -156,9 +148,9 @@ def _last_answer(messages: Sequence[Message]) -> Message | None:
 class CallbackAggregator(Executor):
     """Joins the results by a function. A function that is not async runs in a worker thread."""
 
-    def __init__(self, callback: Callable[..., Any], id: str | None = None) -> None:
+    def __init__(self, callback: Callable[..., Any]) -> None:
         name = str(getattr(callback, "__name__", AGGREGATOR_ID))
-        super().__init__(id or (name if name.isidentifier() else AGGREGATOR_ID))
+        super().__init__(name if name.isidentifier() else AGGREGATOR_ID)
         self._callback = callback
         self._takes_context = len(inspect.signature(callback).parameters) > 1
 
@@ -169,14 +161,6 @@ class CallbackAggregator(Executor):
     @handler
     async def join(self, results: list[AgentExecutorResponse], ctx: WorkflowContext[Never, Any]) -> None:
         arguments = (results, ctx) if self._takes_context else (results,)
-        if is_async(self._callback):
-            output = await self._callback(*arguments)
-        else:
-            # A thread cannot be cancelled, so a cancelled run waits for it: its side effects must not outlive the run.
-            output, cancelled = await await_uncancelled(asyncio.to_thread(self._callback, *arguments))
-            if cancelled is not None:
-                raise cancelled
-            if inspect.isawaitable(output):
-                output = await output
+        output = await Work(self._callback, arguments, {}, DEFAULT).perform()
         if output is not None:
             await ctx.yield_output(output)

@@ -94,26 +94,22 @@ class ParticipantRegistry:
     NO_DESCRIPTION = "(no description: go by the name)"
 
     def __init__(self, participants: Iterable[Executor]) -> None:
-        executors = {participant.id: participant for participant in participants}
-        self._agents = frozenset(name for name, executor in executors.items() if isinstance(executor, AgentExecutor))
-        self._readers = frozenset(
-            name for name, executor in executors.items() if accepts(executor, GroupChatParticipantMessage)
-        )
-        self._descriptions = {
-            name: getattr(executor, "description", None) or self.NO_DESCRIPTION for name, executor in executors.items()
-        }
+        self._executors = {participant.id: participant for participant in participants}
 
     @property
     def participants(self) -> dict[str, str]:
         """Descriptions by name."""
-        return dict(self._descriptions)
+        return {
+            name: getattr(executor, "description", None) or self.NO_DESCRIPTION
+            for name, executor in self._executors.items()
+        }
 
     def is_agent(self, name: str) -> bool:
-        return name in self._agents
+        return isinstance(self._executors.get(name), AgentExecutor)
 
     def reads_messages(self, name: str) -> bool:
         """Whether it is an executor with a handler for GroupChatParticipantMessage."""
-        return name in self._readers
+        return name in self._executors and accepts(self._executors[name], GroupChatParticipantMessage)
 
 
 class OrchestrationState(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -129,8 +125,7 @@ class OrchestrationState(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, without an empty task."""
-        fields = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {name: value for name, value in fields.items() if value is not None}
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -206,9 +201,7 @@ class BaseGroupChatOrchestrator(Executor):
     ) -> None:
         chat = OrchestrationState.from_dict(ctx.private)
         speaker = ctx.get_source_executor_id()
-        await ctx.add_event(
-            WorkflowEvent("group_chat", GroupChatResponseReceivedEvent(chat.round_index, speaker)),
-        )
+        await ctx.add_event(WorkflowEvent("group_chat", GroupChatResponseReceivedEvent(chat.round_index, speaker)))
         if isinstance(response, GroupChatResponseMessage):
             new = [response.message]
         else:
@@ -239,10 +232,8 @@ class BaseGroupChatOrchestrator(Executor):
         elif self.max_rounds is not None and chat.round_index >= self.max_rounds:
             await self._end(chat, self.MAX_ROUNDS_MET_MESSAGE, ctx)
         else:
-            participants = self.participant_registry.participants
-            decision: Any = await self.decide(
-                GroupChatState(chat.round_index, participants, list(chat.conversation)), ctx
-            )
+            state = GroupChatState(chat.round_index, self.participant_registry.participants, list(chat.conversation))
+            decision: Any = await self.decide(state, ctx)
             if not isinstance(decision, AgentOrchestrationOutput):
                 raise InvalidSelection(
                     f"{type(self).__name__}.decide returned {decision!r}, expected an AgentOrchestrationOutput. "
@@ -312,10 +303,9 @@ class GroupChatOrchestrator(BaseGroupChatOrchestrator):
         self.selection_func = selection_func
 
     async def decide(self, state: GroupChatState, ctx: WorkflowContext[Any, Any]) -> AgentOrchestrationOutput:
-        def check(name: Any) -> str:
-            return self.check_speaker(name, ctx)
-
-        name = await call_function(self.selection_func, state, ctx, "selection_func", check)
+        name = await call_function(
+            self.selection_func, state, ctx, "selection_func", lambda name: self.check_speaker(name, ctx)
+        )
         return AgentOrchestrationOutput(False, "selected by the selection function", name)
 
 

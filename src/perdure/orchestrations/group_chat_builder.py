@@ -9,6 +9,7 @@ from perdure.agents.base import adapt_agent, agent_name, take_turn
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse, value_in
 from perdure.agents.executor import AgentExecutor, run_arguments, session_id_for
+from perdure.agents.recording import is_first_record
 from perdure.agents.tools import types_of
 from perdure.errors import InvalidSelection, TypeCompatibilityError
 from perdure.graph.context import WorkflowContext
@@ -76,7 +77,8 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
         self._session = session
 
     async def decide(self, state: GroupChatState, ctx: WorkflowContext[Any, Any]) -> AgentOrchestrationOutput:
-        session = self._session_of(ctx)
+        start = self._session or AgentSession()
+        session: AgentSession = ctx.private.get("session") or start.copy(session_id=session_id_for(ctx))
         seen = ctx.private.get("seen_messages", 0)
         listed = "\n".join(f"{name}: {description}" for name, description in state.participants.items())
         # The agent's session has its own last message.
@@ -91,25 +93,19 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
                 decision = _usable_decision(response, state.participants)
             except ValueError as problem:
                 answers += 1
-                new_answers += await _is_new(ctx, answers)
+                # Replayed answers of an earlier run do not count: a resumed run gets all its attempts.
+                new_answers += await is_first_record("unusable answer", str(answers))
                 if new_answers > self.retry_attempts:
-                    raise self._describe_failure(new_answers, problem, ctx) from problem
+                    raise InvalidSelection(
+                        f"Agent {self.name!r}, which leads the group chat, gave {new_answers} unusable answers. The "
+                        f"last: {problem} Nothing of this round was written. Correct the agent or the team, and resume "
+                        f"thread {ctx.thread_id!r}: the agent is asked again."
+                    ) from problem
                 again = f"That answer cannot be used: {problem} Answer again, with the JSON object and nothing else."
                 messages = [Message("user", again)]
                 continue
             ctx.private["session"], ctx.private["seen_messages"] = session, len(state.conversation)
             return decision
-
-    def _session_of(self, ctx: WorkflowContext[Any, Any]) -> AgentSession:
-        session: AgentSession | None = ctx.private.get("session")
-        return session or (self._session or AgentSession()).copy(session_id=session_id_for(ctx))
-
-    def _describe_failure(self, answers: int, problem: ValueError, ctx: WorkflowContext[Any, Any]) -> InvalidSelection:
-        return InvalidSelection(
-            f"Agent {self.name!r}, which leads the group chat, gave {answers} unusable answers. The last: {problem} "
-            f"Nothing of this round was written. Correct the agent or the team, and resume thread "
-            f"{ctx.thread_id!r}: the agent is asked again."
-        )
 
 
 def _usable_decision(response: AgentResponse, participants: Mapping[str, str]) -> AgentOrchestrationOutput:
@@ -121,19 +117,6 @@ def _usable_decision(response: AgentResponse, participants: Mapping[str, str]) -
             problem = "next_speaker must be provided if not terminating the conversation"
         raise ValueError(f"{problem}. Valid participants: {', '.join(participants)}.")
     return decision
-
-
-async def _is_new(ctx: WorkflowContext[Any, Any], number: int) -> bool:
-    """Whether this answer is new. Replayed answers of an earlier run do not count as attempts: a resumed run gets all
-    its attempts."""
-    is_new = False
-
-    async def note() -> None:
-        nonlocal is_new
-        is_new = True
-
-    await ctx.step(note, name="unusable answer", key=str(number))
-    return is_new
 
 
 MAX_SUPERSTEPS = 1_000_000
@@ -202,14 +185,9 @@ class GroupChatBuilder(ReviewedTeamBuilder):
             if not isinstance(executor, AgentExecutor) and not accepts(executor, GroupChatRequestMessage):
                 raise TypeCompatibilityError(leader.id, executor.id, [GroupChatRequestMessage], executor.input_types)
         is_bounded = leader.max_rounds is not None or leader.termination_condition is not None
-        designation = self._designate(team, always=[leader.id])
-        builder = self._workflow_builder(
-            team,
-            leader,
-            designation,
-            # Without a limit of the chat, the engine's limit applies.
-            max_iterations=MAX_SUPERSTEPS if is_bounded else DEFAULT_MAX_ITERATIONS,
-        )
+        # Without a limit of the chat, the engine's limit applies.
+        iterations = MAX_SUPERSTEPS if is_bounded else DEFAULT_MAX_ITERATIONS
+        builder = self._workflow_builder(team, leader, always=[leader.id], max_iterations=iterations)
         for executor in executors:
             builder.add_edge(leader, executor).add_edge(executor, leader)
         return builder.build()

@@ -85,21 +85,12 @@ MAX_HANDOFFS = 100
 """Without a message of the user: it stops agents that hand off to each other in circles."""
 
 
-class HandoffRoute(msgspec.Struct, frozen=True):
-    """A possible handoff of an agent."""
+def handoff_tool(target: str, name: str, description: str) -> Tool:
+    async def hand_off(reason: str | None = None, **more: Any) -> dict[str, str]:  # models often add a reason
+        return {"handoff_to": target}
 
-    target: str
-    tool_name: str
-    description: str
-
-    def tool(self) -> Tool:
-        target = self.target
-
-        async def hand_off(reason: str | None = None, **more: Any) -> dict[str, str]:  # models often add a reason
-            return {"handoff_to": target}
-
-        hand_off.__name__ = hand_off.__qualname__ = self.tool_name  # other frameworks use this name
-        return Tool(hand_off, name=self.tool_name, description=self.description, ends_turn=True)
+    hand_off.__name__ = hand_off.__qualname__ = name  # other frameworks use this name
+    return Tool(hand_off, name=name, description=description, ends_turn=True)
 
 
 class Autonomy(msgspec.Struct, frozen=True):
@@ -110,23 +101,22 @@ class Autonomy(msgspec.Struct, frozen=True):
 
 
 class HandoffAgentExecutor(Executor):
-    """Runs an agent's turns, with a tool for each possible handoff, and asks the user in the agent's name."""
+    """Runs an agent's turns, with a tool for each target of a handoff, and asks the user in the agent's name."""
 
     streams_output = True
 
-    def __init__(self, agent: Any, routes: tuple[HandoffRoute, ...], *, id: str | None = None) -> None:
+    def __init__(self, agent: Any, handoffs: Mapping[str, Tool], *, id: str | None = None) -> None:
         super().__init__(id or agent_name(agent))
         self.agent = agent
         self.description = getattr(agent, "description", None)
         self.value_types = types_of(adapt_agent(agent))
-        self._routes = routes
+        self._handoffs = handoffs
 
     @handler
     async def take_turn(self, turn: TakeTurn, ctx: WorkflowContext[TurnTaken, AgentResponse]) -> None:
         session = ctx.private.get("session") or AgentSession(session_id=session_id_for(ctx))
-        tools = [route.tool() for route in self._routes]
         messages = [*ctx.private.pop("unsent", ()), *turn.messages]
-        options = turn_arguments(ctx, tools)
+        options = turn_arguments(ctx, list(self._handoffs.values()))
         response = await take_live_turn(self.agent, messages, session, is_output=self.streams_output, **options)
         target = self._target(response)
         if target is not None and getattr(self.agent, "resends_results", False):
@@ -147,7 +137,7 @@ class HandoffAgentExecutor(Executor):
 
     def _target(self, response: AgentResponse) -> str | None:
         """The target of the first successful handoff: the conversation can continue with one agent only."""
-        targets = {route.tool_name: route.target for route in self._routes}
+        targets = {tool.name: target for target, tool in self._handoffs.items()}
         results = (result for message in response.messages for result in message.of_type("function_result"))
         performed = {result.call_id for result in results if result.exception is None}
         calls = (call for message in response.messages for call in message.of_type("function_call"))
@@ -205,6 +195,7 @@ class HandoffCoordinator(Executor):
     @handler
     async def finish_turn(self, turn: TurnTaken, ctx: WorkflowContext[TakeTurn | AskUser]) -> None:
         state = _load_state(ctx)
+        autonomy = self._autonomy.get(turn.agent)
         conversation = ctx.get_state(CONVERSATION, [])
         new = clean_conversation_for_handoff(turn.response.messages)
         state.seen[turn.agent] = len(conversation) + len(new)
@@ -221,8 +212,11 @@ class HandoffCoordinator(Executor):
             await self._hand_off(turn, turn.target, state, ctx)
         elif from_user:
             await self._start_turn(self._speaker_after_user(state), state, ctx)
+        elif autonomy is not None and state.turns_alone < autonomy.turn_limit:
+            prompt = Message("user", autonomy.prompt)
+            await self._start_turn(turn.agent, state, ctx, prompt, turns_alone=state.turns_alone + 1)
         else:
-            await self._continue_or_ask(turn, state, ctx)
+            await ctx.send_message(AskUser(turn.response), target_id=turn.agent)
         ctx.private["state"] = state
 
     async def _add_user_messages(self, messages: list[Message], ctx: WorkflowContext[TakeTurn]) -> None:
@@ -255,16 +249,6 @@ class HandoffCoordinator(Executor):
         text = f"Agents handed off {MAX_HANDOFFS} times in a row; before {target!r} continues, the user is asked."
         await ctx.add_event(WorkflowEvent("warning", text))
         await ctx.send_message(AskUser(turn.response), target_id=turn.agent)
-
-    async def _continue_or_ask(
-        self, turn: TurnTaken, state: HandoffState, ctx: WorkflowContext[TakeTurn | AskUser]
-    ) -> None:
-        autonomy = self._autonomy.get(turn.agent)
-        if autonomy is not None and state.turns_alone < autonomy.turn_limit:
-            turns = state.turns_alone + 1
-            await self._start_turn(turn.agent, state, ctx, Message("user", autonomy.prompt), turns_alone=turns)
-        else:
-            await ctx.send_message(AskUser(turn.response), target_id=turn.agent)
 
     async def _start_turn(
         self, agent: str, state: HandoffState, ctx: WorkflowContext[Any], *prompts: Message, turns_alone: int = 0

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Self, Unpack
 
-from perdure.agents.base import RecordingAgent
+from perdure.agents.base import RecordingAgent, parameters_of
+from perdure.agents.tools import Tool
 from perdure.orchestrations.group_chat import TerminationCondition, check_condition
 from perdure.orchestrations.handoff import (
     COORDINATOR_ID,
@@ -16,7 +17,7 @@ from perdure.orchestrations.handoff import (
     Autonomy,
     HandoffAgentExecutor,
     HandoffCoordinator,
-    HandoffRoute,
+    handoff_tool,
 )
 from perdure.orchestrations.participants import (
     Participant,
@@ -143,19 +144,22 @@ class HandoffBuilder(TeamBuilder):
             self._termination_condition,
             returns_to_previous=self._returns_to_previous,
         )
-        designation = self._designate(self._team, default=names)
-        builder = self._workflow_builder(self._team, coordinator, designation, max_iterations=self._max_iterations())
+        # More than can occur before the user is asked: a turn takes two supersteps, a question one more.
+        turns = 1 + max((autonomy.turn_limit for autonomy in self._autonomy.values()), default=0)
+        iterations = 2 * (MAX_HANDOFFS + 2) * turns
+        builder = self._workflow_builder(self._team, coordinator, default=names, max_iterations=iterations)
         for participant in self._team:
-            executor = participant.executor(partial(HandoffAgentExecutor, routes=self._routes_of(participant)))
+            executor = participant.executor(partial(HandoffAgentExecutor, handoffs=self._handoffs_of(participant)))
             builder.add_edge(coordinator, executor).add_edge(executor, coordinator)
         return builder.build()
 
-    def _routes_of(self, source: Participant) -> tuple[HandoffRoute, ...]:
+    def _handoffs_of(self, source: Participant) -> dict[str, Tool]:
+        """The tools of a participant, by target."""
         if self._routes:
             descriptions = self._routes.get(source.name, {})
         else:
             descriptions = {name: None for name in self._names() if name != source.name}
-        routes = []
+        handoffs: dict[str, Tool] = {}
         own = _tool_names(source.agent)
         taken: dict[str, str] = {}
         for target, description in descriptions.items():
@@ -170,13 +174,8 @@ class HandoffBuilder(TeamBuilder):
                 raise ValueError(f"A handoff to {both} would be the same tool, {tool_name!r}. Rename one of them.")
             taken[tool_name] = target
             text = description or find_participant(self._team, target, "add_handoff").description
-            routes.append(HandoffRoute(target, tool_name, text or f"Handoff to the {target} agent."))
-        return tuple(routes)
-
-    def _max_iterations(self) -> int:
-        """More than can occur before the user is asked. A turn takes two supersteps, a question one more."""
-        longest = max((autonomy.turn_limit for autonomy in self._autonomy.values()), default=0)
-        return 2 * (MAX_HANDOFFS + 2) * (1 + longest)
+            handoffs[target] = handoff_tool(target, tool_name, text or f"Handoff to the {target} agent.")
+        return handoffs
 
     def _names(self) -> list[str]:
         if not self._team:
@@ -206,8 +205,8 @@ def _takes_tools(agent: Any) -> bool:
     """A RecordingAgent accepts any argument in `run`; the parameters of `turn` show which it uses."""
     if isinstance(agent, RecordingAgent):
         return "tools" in inspect.signature(agent.turn).parameters
-    parameters = inspect.signature(agent.run).parameters
-    return "tools" in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    parameters = parameters_of(agent)
+    return parameters is None or "tools" in parameters
 
 
 def _tool_names(agent: Any) -> set[str]:

@@ -1,20 +1,18 @@
-"""The data of a Magentic team: ledgers, the conversation with its counts, plan reviews; and its manager's calls."""
+"""The data of a Magentic team: ledgers, the conversation with its counts, plan reviews; and its managers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 import msgspec
 
 from perdure.agents.conversation.json_struct import JsonStruct
 from perdure.agents.conversation.message import Message, as_messages
-from perdure.agents.recording import record_call
 from perdure.errors import WorkflowRunnerException
 
-T = TypeVar("T")
 MAGENTIC_MANAGER_NAME = "magentic_manager"
 """The author of the manager's messages to the team."""
 
@@ -78,13 +76,11 @@ class ProgressAnswer(msgspec.Struct, frozen=True):
     instruction_or_question: TextAnswer
 
     def ledger(self) -> MagenticProgressLedger:
-        parts = {name: getattr(self, name) for name in self.__struct_fields__}
-        return MagenticProgressLedger(
-            **{
-                name: MagenticProgressLedgerItem(part.reason or "", "" if part.answer is None else part.answer)
-                for name, part in parts.items()
-            }
-        )
+        items = {
+            name: MagenticProgressLedgerItem(part.reason or "", "" if part.answer is None else part.answer)
+            for name, part in msgspec.structs.asdict(self).items()
+        }
+        return MagenticProgressLedger(**items)
 
 
 class MagenticContext(msgspec.Struct):
@@ -279,9 +275,6 @@ class MagenticState(msgspec.Struct):
         if self.plan is not None:
             self.context.chat_history.append(self.plan)
 
-    def messages_not_seen_by(self, name: str) -> list[Message]:
-        return self.context.chat_history[self.seen.get(name, self.begins_at) :]
-
     def reset(self) -> None:
         """Remove the team's messages; keep those of people."""
         self.context.reset()
@@ -296,58 +289,12 @@ class ManagerOutcome(msgspec.Struct, frozen=True):
     manager: dict[str, Any]
 
 
-class ManagerCalls:
-    """A manager with the state of one thread, for one delivery."""
-
-    def __init__(self, manager: MagenticManagerBase, state: MagenticState) -> None:
-        self.manager = manager
-        self._state = state
-        self._calls = 0
-        if state.manager:
-            self.manager.on_checkpoint_restore(dict(state.manager))
-
-    async def plan(self) -> Message:
-        return await self._record(self.manager.plan, Message)
-
-    async def replan(self) -> Message:
-        return await self._record(self.manager.replan, Message)
-
-    async def judge(self) -> MagenticProgressLedger:
-        return await self._record(self.manager.create_progress_ledger, MagenticProgressLedger)
-
-    async def answer(self) -> Message:
-        return await self._record(self.manager.prepare_final_answer, Message)
-
-    async def _record(self, method: Callable[[MagenticContext], Any], expected: type[T]) -> T:
-        """The manager's result, recorded with its own state."""
-        self._calls += 1
-
-        async def call() -> ManagerOutcome:
-            return await self._call(method, expected)
-
-        name = f"{MAGENTIC_MANAGER_NAME}.{method.__name__}"
-        outcome = await record_call(call, name=name, key=str(self._calls), is_shown=False)
-        self.manager.on_checkpoint_restore(dict(outcome.manager))
-        self._state.manager = outcome.manager
-        value: T = outcome.value
-        return value
-
-    async def _call(self, method: Callable[[MagenticContext], Any], expected: type) -> ManagerOutcome:
-        before = dict(self.manager.on_checkpoint_save())
-        try:
-            value = await method(self._state.context.clone(deep=True))
-            self._check(value, expected, method.__name__)  # before it is recorded: a resumed run asks again
-        except BaseException:
-            self.manager.on_checkpoint_restore(before)
-            raise
-        return ManagerOutcome(value, dict(self.manager.on_checkpoint_save()))
-
-    def _check(self, value: object, expected: type, method_name: str) -> None:
-        source = f"{type(self.manager).__name__}.{method_name}"
-        if not isinstance(value, expected):
-            raise TypeError(f"{source} returned {value!r}, expected a {expected.__name__}.")
-        if isinstance(value, Message) and not value.text.strip():
-            raise WorkflowRunnerException(
-                f"{source} returned a message without text for the task {self._state.context.task!r}. Nothing was "
-                "sent to the team, and the thread is unchanged. Correct the manager, then resume."
-            )
+def check_result(value: object, expected: type, source: str, task: str) -> None:
+    """Raises an error for a result of the manager that the team cannot use. `source` names its method."""
+    if not isinstance(value, expected):
+        raise TypeError(f"{source} returned {value!r}, expected a {expected.__name__}.")
+    if isinstance(value, Message) and not value.text.strip():
+        raise WorkflowRunnerException(
+            f"{source} returned a message without text for the task {task!r}. Nothing was sent to the team, and the "
+            "thread is unchanged. Correct the manager, then resume."
+        )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Self, TypeAlias, Unpack
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse, session_id_for
-from perdure.agents.recording import current_delivery
-from perdure.errors import TypeCompatibilityError, WorkflowRunnerException
+from perdure.agents.recording import current_delivery, record_call
+from perdure.errors import TypeCompatibilityError
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts
@@ -35,13 +34,15 @@ from perdure.orchestrations.magentic import (
     MagenticResetSignal,
     MagenticState,
     MagenticTaskLedger,
-    ManagerCalls,
+    ManagerOutcome,
+    check_result,
 )
 from perdure.orchestrations.magentic_manager import MANAGERS, ManagerOptions, choose_manager
 from perdure.orchestrations.participants import TeamBuilder, TeamSettings, UserInput, read_participants
 from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS
 from perdure.workflows.workflow import Workflow
 
+T = TypeVar("T")
 NO_DESCRIPTION = "(no description: the name says what they do)"
 
 
@@ -53,38 +54,6 @@ class MagenticAgentExecutor(AgentExecutor):
         ctx.private.clear()
         # A new id too: services that store conversations by id must not find the old one.
         ctx.private["session"] = AgentSession(session_id=f"{session_id_for(ctx)}/{signal.reset_count}")
-
-
-@dataclass(frozen=True)
-class Member:
-    """A participant, for the orchestrator."""
-
-    name: str
-    description: str
-    takes_requests: bool
-    """Whether it gets one AgentExecutorRequest. Others get the request to speak, after the messages."""
-    reads_messages: bool
-    can_reset: bool
-
-    async def ask(self, new: Sequence[Message], instruction: str, ctx: WorkflowContext[Any, Any]) -> None:
-        if self.takes_requests:
-            request = Message("user", instruction, MAGENTIC_MANAGER_NAME)
-            await ctx.send_message(AgentExecutorRequest([*new, request]), target_id=self.name)
-            return
-        if self.reads_messages:
-            await ctx.send_message(GroupChatParticipantMessage(list(new)), target_id=self.name)
-        await ctx.send_message(GroupChatRequestMessage(instruction), target_id=self.name)
-
-
-def member_of(executor: Executor, description: str | None) -> Member:
-    """Raises TypeCompatibilityError for an executor without the handlers."""
-    takes_requests = accepts(executor, AgentExecutorRequest)
-    if not takes_requests and not accepts(executor, GroupChatRequestMessage):
-        sent = [AgentExecutorRequest, GroupChatRequestMessage]
-        raise TypeCompatibilityError(ORCHESTRATOR_ID, executor.id, sent, executor.input_types)
-    reads_messages = accepts(executor, GroupChatParticipantMessage)
-    can_reset = accepts(executor, MagenticResetSignal)
-    return Member(executor.id, description or NO_DESCRIPTION, takes_requests, reads_messages, can_reset)
 
 
 ORCHESTRATOR_ID = "magentic_orchestrator"
@@ -103,7 +72,8 @@ class MagenticOrchestrator(Executor):
     def __init__(
         self,
         make_manager: Callable[[], MagenticManagerBase],
-        team: Sequence[Member],
+        team: Mapping[str, Executor],
+        descriptions: Mapping[str, str],
         *,
         enable_plan_review: bool = False,
     ) -> None:
@@ -112,7 +82,8 @@ class MagenticOrchestrator(Executor):
         if not isinstance(self.manager, MagenticManagerBase):
             raise TypeError(f"A manager is a MagenticManagerBase, got {self.manager!r}.")
         self.value_types = tuple(getattr(self.manager, "value_types", ()))
-        self.team = {member.name: member for member in team}
+        self.team = team
+        self.descriptions = descriptions
         self.enable_plan_review = enable_plan_review
 
     @handler
@@ -152,8 +123,7 @@ class MagenticOrchestrator(Executor):
 
     def _with_task(self, messages: list[Message], before: MagenticState | None) -> MagenticState:
         task = next(message.text for message in reversed(messages) if message.text.strip())
-        descriptions = {member.name: member.description for member in self.team.values()}
-        state = MagenticState(MagenticContext(task, participant_descriptions=descriptions))
+        state = MagenticState(MagenticContext(task, participant_descriptions=dict(self.descriptions)))
         if before is not None:
             state.context.chat_history += before.dialogue
             state.dialogue += before.dialogue
@@ -170,21 +140,25 @@ class _MagenticTurn:
         self._orchestrator = orchestrator
         self._state: MagenticState = state if state is not None else ctx.private[STATE]
         self._manager = orchestrator.manager
-        self._calls = ManagerCalls(orchestrator.manager, self._state)
+        self._calls = 0
+        if self._state.manager:
+            self._manager.on_checkpoint_restore(dict(self._state.manager))
 
     async def plan(self) -> None:
         """Plan a new task."""
-        await self._set_plan(await self._calls.plan(), MagenticOrchestratorEventType.PLAN_CREATED)
+        await self._set_plan(self._manager.plan, MagenticOrchestratorEventType.PLAN_CREATED)
         await self._review_or_work(is_stalled=False)
 
     async def revise(self, request: MagenticPlanReviewRequest, review: list[Message]) -> None:
         """Replan after a review."""
         self._state.add_from_user(review)
-        await self._set_plan(await self._calls.replan(), MagenticOrchestratorEventType.REPLANNED)
+        await self._set_plan(self._manager.replan, MagenticOrchestratorEventType.REPLANNED)
         await self._review_or_work(is_stalled=request.is_stalled)
 
-    async def _set_plan(self, plan: Message, event_type: MagenticOrchestratorEventType) -> None:
-        self._state.plan = plan
+    async def _set_plan(
+        self, method: Callable[[MagenticContext], Awaitable[Message]], event_type: MagenticOrchestratorEventType
+    ) -> None:
+        self._state.plan = plan = await self._call(method, Message)
         await self._emit(event_type, plan)
 
     async def _review_or_work(self, *, is_stalled: bool) -> None:
@@ -195,8 +169,7 @@ class _MagenticTurn:
 
     async def _ask_for_review(self, *, is_stalled: bool) -> None:
         state, delivery = self._state, current_delivery()
-        if state.plan is None or delivery is None:
-            raise WorkflowRunnerException("A plan review needs a plan and a delivery.")
+        assert state.plan is not None and delivery is not None  # noqa: S101, PT018  # handlers run in a delivery
         request_id = f"{delivery.delivery_name}-plan-review"  # equal in every run of the delivery
         request = MagenticPlanReviewRequest(state.plan, state.progress, is_stalled, request_id)
         await self._ctx.request_info(request, MagenticPlanReviewResponse, request_id=request_id)
@@ -224,7 +197,9 @@ class _MagenticTurn:
         context, maximum = self._state.context, self._manager.max_round_count
         while maximum is None or context.round_count < maximum:
             context.round_count += 1
-            ledger = self._state.progress = await self._calls.judge()
+            ledger = self._state.progress = await self._call(
+                self._manager.create_progress_ledger, MagenticProgressLedger
+            )
             await self._emit(MagenticOrchestratorEventType.PROGRESS_LEDGER_UPDATED, ledger)
             if ledger.is_request_satisfied.answer:
                 return await self._finish()
@@ -242,11 +217,23 @@ class _MagenticTurn:
         name, instruction = ledger.next_speaker.answer, str(ledger.instruction_or_question.answer)
         if not isinstance(name, str) or name not in self._orchestrator.team:
             return await self._finish(f"The manager selected {name!r}, which is not on the team.")
-        await self._orchestrator.team[name].ask(state.messages_not_seen_by(name), instruction, self._ctx)
+        new = state.context.chat_history[state.seen.get(name, state.begins_at) :]
+        await self._ask(name, new, instruction)
         sent = GroupChatRequestSentEvent(state.context.round_count, name)
         await self._ctx.add_event(WorkflowEvent("group_chat", sent))
         state.context.chat_history.append(Message("assistant", instruction, MAGENTIC_MANAGER_NAME))
         return self._save()
+
+    async def _ask(self, name: str, new: list[Message], instruction: str) -> None:
+        """Send a participant one AgentExecutorRequest, or the new messages and then a request to speak."""
+        executor = self._orchestrator.team[name]
+        if accepts(executor, AgentExecutorRequest):
+            request = Message("user", instruction, MAGENTIC_MANAGER_NAME)
+            await self._ctx.send_message(AgentExecutorRequest([*new, request]), target_id=name)
+            return
+        if accepts(executor, GroupChatParticipantMessage):
+            await self._ctx.send_message(GroupChatParticipantMessage(new), target_id=name)
+        await self._ctx.send_message(GroupChatRequestMessage(instruction), target_id=name)
 
     async def _reset(self) -> bool:
         """Make a new plan, and clear the conversation. False if work does not continue now: it waits for a review, or
@@ -258,11 +245,11 @@ class _MagenticTurn:
         if maximum is not None and state.context.reset_count >= maximum:
             await self._finish(f"The work does not progress, and the limit of {maximum} resets is reached.", "reset")
             return False
-        await self._set_plan(await self._calls.replan(), MagenticOrchestratorEventType.REPLANNED)
+        await self._set_plan(self._manager.replan, MagenticOrchestratorEventType.REPLANNED)
         state.reset()
-        for member in self._orchestrator.team.values():
-            if member.can_reset:
-                await self._ctx.send_message(MagenticResetSignal(state.resets), target_id=member.name)
+        for name, executor in self._orchestrator.team.items():
+            if accepts(executor, MagenticResetSignal):
+                await self._ctx.send_message(MagenticResetSignal(state.resets), target_id=name)
         if self._orchestrator.enable_plan_review:
             await self._ask_for_review(is_stalled=True)
             return False
@@ -278,7 +265,7 @@ class _MagenticTurn:
             text = f"The task {state.context.task!r} ends before it is done. {because}"
             await self._ctx.add_event(WorkflowEvent("warning", text))
         if limit is None or state.has_work:
-            answer = await self._calls.answer()
+            answer = await self._call(self._manager.prepare_final_answer, Message)
         else:
             text = f"Workflow terminated due to reaching maximum {limit} count."
             answer = Message("assistant", text, MAGENTIC_MANAGER_NAME)
@@ -287,6 +274,29 @@ class _MagenticTurn:
         state.is_done = True
         self._save()
         await self._ctx.yield_output(AgentResponse(messages=(answer,)))
+
+    async def _call(self, method: Callable[[MagenticContext], Awaitable[T]], expected: type[T]) -> T:
+        """The result of the manager's method, recorded with the manager's state."""
+        self._calls += 1
+        manager, context = self._manager, self._state.context
+
+        async def call() -> ManagerOutcome:
+            before = dict(manager.on_checkpoint_save())
+            try:
+                value = await method(context.clone(deep=True))
+                # Before it is recorded: a resumed run asks again.
+                check_result(value, expected, f"{type(manager).__name__}.{method.__name__}", context.task)
+            except BaseException:
+                manager.on_checkpoint_restore(before)
+                raise
+            return ManagerOutcome(value, dict(manager.on_checkpoint_save()))
+
+        name = f"{MAGENTIC_MANAGER_NAME}.{method.__name__}"
+        outcome = await record_call(call, name=name, key=str(self._calls), is_shown=False)
+        manager.on_checkpoint_restore(dict(outcome.manager))
+        self._state.manager = outcome.manager
+        value: T = outcome.value
+        return value
 
     def _save(self) -> None:
         self._ctx.private[STATE] = self._state
@@ -356,12 +366,16 @@ class MagenticBuilder(TeamBuilder):
         if self._make_manager is None:
             raise ValueError(f"No manager configured. Pass one of {', '.join(MANAGERS)}.")
         executors = {participant.name: participant.executor(MagenticAgentExecutor) for participant in self._team}
-        members = [member_of(executors[participant.name], participant.description) for participant in self._team]
-        orchestrator = MagenticOrchestrator(self._make_manager, members, enable_plan_review=self._enable_plan_review)
-        designation = self._designate(self._team, always=[ORCHESTRATOR_ID])
+        descriptions = {participant.name: participant.description or NO_DESCRIPTION for participant in self._team}
+        orchestrator = MagenticOrchestrator(
+            self._make_manager, executors, descriptions, enable_plan_review=self._enable_plan_review
+        )
         rounds = orchestrator.manager.max_round_count
         iterations = DEFAULT_MAX_ITERATIONS if rounds is None else max(DEFAULT_MAX_ITERATIONS, 2 * rounds + 2)
-        builder = self._workflow_builder(self._team, orchestrator, designation, max_iterations=iterations)
+        builder = self._workflow_builder(self._team, orchestrator, always=[ORCHESTRATOR_ID], max_iterations=iterations)
         for executor in executors.values():
+            if not accepts(executor, AgentExecutorRequest) and not accepts(executor, GroupChatRequestMessage):
+                sent = [AgentExecutorRequest, GroupChatRequestMessage]
+                raise TypeCompatibilityError(ORCHESTRATOR_ID, executor.id, sent, executor.input_types)
             builder.add_edge(orchestrator, executor).add_edge(executor, orchestrator)
         return builder.build()

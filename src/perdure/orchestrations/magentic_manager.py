@@ -214,22 +214,17 @@ class StandardMagenticManager(MagenticManagerBase):
     async def plan(self, magentic_context: MagenticContext) -> Message:
         if self._first_ledger is not None and self.task_ledger is None:
             return self._plan_message(magentic_context, self._first_ledger)
-        facts = self._prompt("task_ledger_facts_prompt", task=magentic_context.task)
+        facts = self._prompt("task_ledger_facts_prompt", magentic_context)
         return await self._ask_for_plan(magentic_context, facts, "task_ledger_plan_prompt")
 
     async def replan(self, magentic_context: MagenticContext) -> Message:
         known = "" if self.task_ledger is None else self.task_ledger.facts.text
-        facts = self._prompt("task_ledger_facts_update_prompt", task=magentic_context.task, old_facts=known)
+        facts = self._prompt("task_ledger_facts_update_prompt", magentic_context, old_facts=known)
         return await self._ask_for_plan(magentic_context, facts, "task_ledger_plan_update_prompt")
 
     async def create_progress_ledger(self, magentic_context: MagenticContext) -> MagenticProgressLedger:
         names = list(magentic_context.participant_descriptions)
-        prompt = self._prompt(
-            "progress_ledger_prompt",
-            task=magentic_context.task,
-            team=_team(magentic_context),
-            names=", ".join(names),
-        )
+        prompt = self._prompt("progress_ledger_prompt", magentic_context, names=", ".join(names))
 
         def read(response: AgentResponse) -> MagenticProgressLedger:
             ledger = value_in(response, ProgressAnswer).ledger()
@@ -242,7 +237,7 @@ class StandardMagenticManager(MagenticManagerBase):
         return await self._answer("a progress ledger", conversation, read, response_format=ProgressAnswer)
 
     async def prepare_final_answer(self, magentic_context: MagenticContext) -> Message:
-        prompt = self._prompt("final_answer_prompt", task=magentic_context.task)
+        prompt = self._prompt("final_answer_prompt", magentic_context)
         return await self._answer("a final answer", [*magentic_context.chat_history, prompt], _text, is_live=True)
 
     def on_checkpoint_save(self) -> dict[str, Any]:
@@ -254,7 +249,7 @@ class StandardMagenticManager(MagenticManagerBase):
     async def _ask_for_plan(self, context: MagenticContext, facts_prompt: Message, plan_prompt_name: str) -> Message:
         history = context.chat_history
         facts = await self._answer("facts", [*history, facts_prompt], _text)
-        plan_prompt = self._prompt(plan_prompt_name, team=_team(context))
+        plan_prompt = self._prompt(plan_prompt_name, context)
         plan = await self._answer("a plan", [*history, facts_prompt, facts, plan_prompt], _text)
         history += [facts_prompt, facts, plan_prompt, plan]
         return self._plan_message(context, MagenticTaskLedger(facts, plan))
@@ -263,16 +258,12 @@ class StandardMagenticManager(MagenticManagerBase):
         """Facts and plan as a message for the team."""
         self.task_ledger = ledger
         facts, plan = ledger.facts.text, ledger.plan.text
-        text = self._fill_prompt(
-            "task_ledger_full_prompt", task=context.task, team=_team(context), facts=facts, plan=plan
-        )
-        return Message("assistant", text, MAGENTIC_MANAGER_NAME)
+        prompt = self._prompt("task_ledger_full_prompt", context, facts=facts, plan=plan)
+        return Message("assistant", prompt.text, MAGENTIC_MANAGER_NAME)
 
-    def _prompt(self, name: str, **values: Any) -> Message:
-        return Message("user", self._fill_prompt(name, **values))
-
-    def _fill_prompt(self, name: str, **values: Any) -> str:
-        return str(getattr(self, name)).format(**values)
+    def _prompt(self, prompt_name: str, context: MagenticContext, **values: str) -> Message:
+        team = "\n".join(f"- {name}: {what}" for name, what in context.participant_descriptions.items())
+        return Message("user", str(getattr(self, prompt_name)).format(task=context.task, team=team, **values))
 
     async def _answer(
         self,
@@ -330,10 +321,6 @@ class StandardMagenticManager(MagenticManagerBase):
         # The key is the question, not the conversation: a message that arrives meanwhile does not change the question.
         response = await record_call(ask, wanted, number, name=f"{MAGENTIC_MANAGER_NAME}.ask", is_shown=False)
         return response, is_new
-
-
-def _team(context: MagenticContext) -> str:
-    return "\n".join(f"- {name}: {what}" for name, what in context.participant_descriptions.items())
 
 
 def _text(response: AgentResponse) -> Message:

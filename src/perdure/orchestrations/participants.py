@@ -24,7 +24,6 @@ from perdure.graph.handlers import handler
 from perdure.names import check_identifier, check_options, join_names
 from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
 
-INPUT_ID = "input-conversation"
 OutputFrom: TypeAlias = "Sequence[Any] | Literal['all'] | None"
 """Participants, by name or as objects."""
 UserInput: TypeAlias = str | Message | list[str | Message]
@@ -49,9 +48,7 @@ class Participant:
 
     def executor(self, host: Callable[..., Executor] = AgentExecutor) -> Executor:
         """The executor in the graph, with the participant's name. `host` creates it for an agent."""
-        if self.agent is not None:
-            return host(self.agent, id=self.name)
-        executor: Executor = self.source
+        executor: Executor = self.source if self.agent is None else host(self.agent, id=self.name)
         return executor
 
 
@@ -93,19 +90,16 @@ def read_participants(
 
 def find_participant(team: Sequence[Participant], wanted: Any, parameter: str) -> Participant:
     """By name, or by the object. Raises ValueError, which names the parameter."""
-    match = next((member for member in team if wanted is member.source or wanted is member.agent), None)
-    if match is None:
-        name = wanted if isinstance(wanted, str) else _name_of(wanted)
-        match = next((member for member in team if member.name == name), None)
-    if match is None:
-        label = wanted if isinstance(wanted, str) else _name_of(wanted) or wanted
-        names = [member.name for member in team]
-        near = did_you_mean(label, names) if isinstance(label, str) else ""
-        raise ValueError(
-            f"{_SUBJECTS.get(parameter, parameter)} {label!r} is not in the participants list{near}. Participants: "
-            f"{', '.join(names)}."
-        )
-    return match
+    name = wanted if isinstance(wanted, str) else _name_of(wanted)
+    for member in team:
+        if wanted is member.source or wanted is member.agent or name == member.name:
+            return member
+    names = [member.name for member in team]
+    near = "" if name is None else did_you_mean(name, names)
+    raise ValueError(
+        f"{_SUBJECTS.get(parameter, parameter)} {name or wanted!r} is not in the participants list{near}. "
+        f"Participants: {', '.join(names)}."
+    )
 
 
 _SUBJECTS = {
@@ -151,13 +145,6 @@ def _name_of(thing: Any) -> str | None:
     return agent_name(thing) if has_name(thing) else None
 
 
-class Designation(TypedDict):
-    """For WorkflowBuilder(**designation)."""
-
-    output_from: list[str]
-    intermediate_output_from: list[str]
-
-
 def designate(
     team: Sequence[Participant],
     output_from: OutputFrom,
@@ -165,9 +152,8 @@ def designate(
     *,
     default: Sequence[str] = (),
     always: Sequence[str] = (),
-) -> Designation:
-    """The participants whose outputs are the workflow's, and those whose outputs are intermediate. Outputs of others
-    stay inside.
+) -> dict[str, Any]:
+    """`output_from` and `intermediate_output_from` of the workflow, by name. Outputs of others stay inside.
 
     `default` are the participants whose outputs count by default; `always` are executors that are not participants,
     such as an orchestrator. Raises ValueError for an unknown or repeated participant, or one in both lists.
@@ -208,16 +194,9 @@ def _yielding_names(team: Sequence[Participant]) -> list[str]:
 class InputConversation(Executor):
     """Converts the input of a run to a conversation."""
 
-    def __init__(self, id: str = INPUT_ID) -> None:
-        super().__init__(id)
-
     @handler
     async def convert(self, user_input: UserInput, ctx: WorkflowContext[list[Message]]) -> None:
         await ctx.send_message(as_messages(user_input))
-
-
-USER_CONTENT_TYPES = frozenset({"text", "data", "uri"})
-OTHER_CONTENT_TYPES = frozenset({"text"})
 
 
 def clean_conversation_for_handoff(conversation: Iterable[Message]) -> list[Message]:
@@ -236,9 +215,7 @@ def clean_conversation_for_handoff(conversation: Iterable[Message]) -> list[Mess
 
 
 def _is_shared(content: Content, role: str) -> bool:
-    if content.type not in (USER_CONTENT_TYPES if role == "user" else OTHER_CONTENT_TYPES):
-        return False
-    return content.type != "text" or bool(content.text)
+    return bool(content.text) if content.type == "text" else role == "user" and content.type in ("data", "uri")
 
 
 def create_completion_message(*, text: str | None = None, author_name: str, reason: str = "completed") -> Message:
@@ -289,20 +266,18 @@ class TeamBuilder:
         self._settings["checkpoint_storage"] = checkpoint_storage
         return self
 
-    def _designate(
-        self, team: Sequence[Participant], *, default: Sequence[str] = (), always: Sequence[str] = ()
-    ) -> Designation:
-        outputs, intermediates = self._settings.get("output_from"), self._settings.get("intermediate_output_from")
-        return designate(team, outputs, intermediates, default=default, always=always)
-
     def _workflow_builder(
         self,
         team: Sequence[Participant],
         start: Executor,
-        designation: Designation,
         *,
+        default: Sequence[str] = (),
+        always: Sequence[str] = (),
         max_iterations: int = DEFAULT_MAX_ITERATIONS,
     ) -> WorkflowBuilder:
+        """`default` and `always` are those of `designate`."""
+        outputs, intermediates = self._settings.get("output_from"), self._settings.get("intermediate_output_from")
+        designation = designate(team, outputs, intermediates, default=default, always=always)
         settings: dict[str, Any] = {**self._settings, **designation}
         settings["name"] = self._settings.get("name") or join_names(self.KIND, (member.name for member in team))
         return WorkflowBuilder(max_iterations, start_executor=start, **settings)
@@ -342,22 +317,21 @@ class AgentApprovalExecutor(AgentExecutor):
         before = self.conversation(ctx)
         new = list(messages)
         recorded: list[Message] = []
+        delivery = current_delivery()
+        assert delivery is not None  # noqa: S101  # handlers run in a delivery
         drafts = 0
         while True:
             response = await self.respond(new, ctx, () if drafts else repeated)
             drafts += 1
             recorded += [*new, *response.messages]
-            new = await _request_review(AgentExecutorResponse(self.id, response, [*before, *recorded]), drafts)
+            draft = AgentExecutorResponse(self.id, response, [*before, *recorded])
+            request_id = f"{delivery.delivery_name}-draft-{drafts}"
+            review: AgentRequestInfoResponse = await delivery.ask(
+                draft, AgentRequestInfoResponse, request_id=request_id
+            )
+            new = as_messages(review.messages)
             if not new:
                 return recorded, response
-
-
-async def _request_review(response: AgentExecutorResponse, draft: int) -> list[Message]:
-    context = current_delivery()
-    assert context is not None  # noqa: S101  # handlers run in a delivery
-    request_id = f"{context.delivery_name}-draft-{draft}"
-    answer: AgentRequestInfoResponse = await context.ask(response, AgentRequestInfoResponse, request_id=request_id)
-    return as_messages(answer.messages)
 
 
 class ReviewedTeamBuilder(TeamBuilder):

@@ -205,7 +205,7 @@ def test_invalid_designation_is_rejected(output: Any, intermediate: Any, complai
     ids=["text", "message", "texts", "messages"],
 )
 async def test_any_run_input_becomes_a_conversation(run_input: Any) -> None:
-    start, end = InputConversation(), Loud("end")
+    start, end = InputConversation("start"), Loud("end")
     workflow = WorkflowBuilder(start_executor=start, name="input").add_edge(start, end).build()
     assert (await workflow.run(run_input)).get_outputs() == [[Message("user", "Hello")]]
 
