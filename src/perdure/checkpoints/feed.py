@@ -213,7 +213,9 @@ def encode_events(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
     trees: list[Tree] = []
     for event in events:
         kind = event.type
-        if kind == "superstep_started":
+        if kind in WITHOUT_DATA and event.child_id is None and event.executor_id is not None:  # half of all events
+            trees.append([WITHOUT_DATA[kind], event.executor_id])
+        elif kind == "superstep_started":
             trees.append(["begin", event.iteration])
         elif kind == "superstep_completed":
             pending = bool(event.has_pending_messages) + 2 * bool(event.has_pending_requests)

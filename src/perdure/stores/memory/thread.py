@@ -249,10 +249,6 @@ class MemoryThread:
         return sum(map(count_bytes, self.commits.values())) + sum(map(len, bodies))
 
 
-def _orders_of(info: CheckpointInfo) -> tuple[tuple[str | None, str | None], ...]:
-    return (None, None), (info.workflow_name, None), (None, info.thread_id)
-
-
 class CheckpointIndex:
     """All checkpoints by id, and in the order of their commits: of all threads, of one, and of one workflow.
 
@@ -270,8 +266,10 @@ class CheckpointIndex:
     def add(self, info: CheckpointInfo, position: int) -> None:
         self._positions[info.checkpoint_id] = position
         self._at[position] = info
-        for key in _orders_of(info):
-            self._orders[key].append(position)
+        orders = self._orders
+        orders[None, None].append(position)
+        orders[info.workflow_name, None].append(position)
+        orders[None, info.thread_id].append(position)
 
     def find(self, checkpoint_id: str) -> tuple[MemoryThread, CheckpointInfo] | None:
         position = self._positions.get(checkpoint_id)
@@ -285,7 +283,8 @@ class CheckpointIndex:
 
     def remove(self, checkpoint_id: str) -> None:
         position = self._positions.pop(checkpoint_id)
-        for key in _orders_of(self._at.pop(position)):
+        info = self._at.pop(position)
+        for key in ((None, None), (info.workflow_name, None), (None, info.thread_id)):
             order = self._orders[key]
             del order[bisect_left(order, position)]
             if not order:
