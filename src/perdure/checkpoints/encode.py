@@ -129,6 +129,8 @@ def is_due(message: Any, source_id: str) -> bool:
 def encode_message(message: WorkflowMessage, payload_index: int, codec: Codec) -> list[Tree]:
     """Cut off after its last part."""
     request, senders = message.original_request_info_event, message.source_ids
+    if request is None and senders is None and message.in_place_of is None:  # nearly all: 0.5 us of 27 per superstep
+        return [message.delivery_id, message.target_id, payload_index]
     rest = [senders and list(senders), request and encode_request(request, codec), message.in_place_of]
     while rest and rest[-1] is None:
         rest.pop()
