@@ -171,7 +171,13 @@ class RecordingAgent(BaseAgent):
 def has_name(agent: Any) -> bool:
     """Whether it has a name, or an id that is equal in every process: a UUID is not."""
     name = getattr(agent, "name", None) or getattr(agent, "id", None)
-    return isinstance(name, str) and name != "" and not _is_uuid(name)
+    if not isinstance(name, str) or not name:
+        return False
+    try:
+        UUID(name)
+    except ValueError:
+        return True
+    return False
 
 
 def agent_name(agent: Any, taken: Collection[str] = ()) -> str:
@@ -180,14 +186,6 @@ def agent_name(agent: Any, taken: Collection[str] = ()) -> str:
         return str(getattr(agent, "name", None) or agent.id)
     name = type(agent).__name__
     return next(free for free in chain((name,), (f"{name}-{number}" for number in count(2))) if free not in taken)
-
-
-def _is_uuid(name: str) -> bool:
-    try:
-        UUID(name)
-    except ValueError:
-        return False
-    return True
 
 
 def resolve_agent_id(agent: Any) -> str:
@@ -302,7 +300,7 @@ async def _take_recorded_turn(
         may_ignore_session = not getattr(agent, "reads_session", False)
         if own is not None and may_ignore_session and own.messages[known:] == list(repeated):
             new, own.messages = [*repeated, *new], own.messages[:known]
-        return await _run(agent, name, new, own, kwargs)
+        return await run_agent(agent, name, new, own, kwargs)
 
     return await record_whole_turn(name, messages, session, turn)
 
@@ -311,10 +309,8 @@ _NO_ARGUMENTS = {"function_invocation_kwargs": None, "client_kwargs": None}
 """Agents of Agent Framework always get both arguments of the run."""
 
 
-async def _run(
-    agent: Any, name: str, messages: list[Message], session: AgentSession | None, kwargs: Any
-) -> AgentResponse:
-    """An agent without a `session` parameter gets all earlier messages."""
+async def run_agent(agent: Any, name: str, messages: list[Any], session: Any, kwargs: Any) -> AgentResponse:
+    """An agent gets those arguments that it has parameters for. One without a `session` gets all earlier messages."""
     takes = parameters_of(agent)
     arguments = {**_NO_ARGUMENTS, **kwargs} if isinstance(agent, BaseAgent) else kwargs
     options = {key: value for key, value in arguments.items() if takes is None or key in takes}
@@ -322,12 +318,8 @@ async def _run(
         options["session"] = session
     elif session is not None:
         messages = [*session.messages, *messages]
-    if is_streaming() and (takes is None or "stream" in takes):
-        return await _stream(agent, name, messages, options)
-    return as_response(await _resolve(agent.run(messages, **options)), name)
-
-
-async def _stream(agent: Any, name: str, messages: list[Message], options: Any) -> AgentResponse:
+    if not is_streaming() or (takes is not None and "stream" not in takes):
+        return as_response(await _resolve(agent.run(messages, **options)), name)
     stream, updates = await _resolve(agent.run(messages, stream=True, **options)), []
     async for item in stream:
         updates.append(as_update(item, name))
