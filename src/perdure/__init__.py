@@ -65,8 +65,7 @@ if TYPE_CHECKING:
         SupportsAgentRun as SupportsAgentRun,
         resolve_agent_id as resolve_agent_id,
     )
-    from perdure.agents.conversation.content import Content as Content
-    from perdure.agents.conversation.content_fields import UsageDetails as UsageDetails
+    from perdure.agents.conversation.content import Content as Content, UsageDetails as UsageDetails
     from perdure.agents.conversation.message import AgentSession as AgentSession, Message as Message
     from perdure.agents.conversation.response import AgentResponse as AgentResponse
     from perdure.agents.conversation.update import AgentResponseUpdate as AgentResponseUpdate
@@ -214,8 +213,7 @@ _NAMES = {
     ),
     "perdure.agent_workflow.store": "DefinitionInfo DefinitionStore MultiAgentCheckpointRetention StoredDefinition",
     "perdure.agents.base": "BaseAgent SupportsAgentRun resolve_agent_id",
-    "perdure.agents.conversation.content": "Content",
-    "perdure.agents.conversation.content_fields": "UsageDetails",
+    "perdure.agents.conversation.content": "Content UsageDetails",
     "perdure.agents.conversation.message": "AgentSession Message",
     "perdure.agents.conversation.response": "AgentResponse",
     "perdure.agents.conversation.update": "AgentResponseUpdate",

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
         RecordingAgent as RecordingAgent,
         SupportsAgentRun as SupportsAgentRun,
     )
-    from perdure.agents.conversation.content import Content as Content
-    from perdure.agents.conversation.content_fields import UsageDetails as UsageDetails
+    from perdure.agents.conversation.content import Content as Content, UsageDetails as UsageDetails
     from perdure.agents.conversation.message import AgentSession as AgentSession, Message as Message
     from perdure.agents.conversation.response import AgentResponse as AgentResponse
     from perdure.agents.conversation.update import AgentResponseUpdate as AgentResponseUpdate
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 _HOME = homes_of(
     {
         "perdure.agents.base": "BaseAgent RecordingAgent SupportsAgentRun",
-        "perdure.agents.conversation.content": "Content",
-        "perdure.agents.conversation.content_fields": "UsageDetails",
+        "perdure.agents.conversation.content": "Content UsageDetails",
         "perdure.agents.conversation.message": "AgentSession Message",
         "perdure.agents.conversation.response": "AgentResponse",
         "perdure.agents.conversation.update": "AgentResponseUpdate",

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from perdure.agents.conversation.content_fields import add_usage
+from perdure.agents.conversation.content import add_usage
 from perdure.agents.conversation.json_struct import framework_class
 from perdure.agents.conversation.message import AgentSession, Message, as_messages, as_session, put_back
 from perdure.agents.conversation.response import AgentResponse, as_response

@@ -16,8 +16,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from perdure.agents.base import RecordingAgent
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.content_fields import add_usage
+from perdure.agents.conversation.content import Content, add_usage
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.conversation.update import AgentResponseUpdate, update_of

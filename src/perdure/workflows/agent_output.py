@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.content_fields import add_usage
+from perdure.agents.conversation.content import Content, add_usage
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse, as_agent_message
 from perdure.agents.conversation.update import AgentResponseUpdate, is_other_message, update_of

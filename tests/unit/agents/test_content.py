@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from tests.unit.agents.conversations import contents
 
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.content_fields import add_usage
+from perdure.agents.conversation.content import Content, add_usage
 
 
 @given(contents)

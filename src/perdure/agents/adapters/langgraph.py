@@ -10,8 +10,7 @@ from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMes
 from langchain_core.runnables import Runnable
 
 from perdure.agents.base import BaseAgent, calls_of, is_from
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.content_fields import add_usage
+from perdure.agents.conversation.content import Content, add_usage
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.errors import PerdureError

@@ -3,17 +3,51 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Self, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypedDict, cast
 
 import msgspec
 
-from perdure.agents.conversation.content_fields import UsageDetails, add_usage, content_factory
 from perdure.agents.conversation.json_struct import JsonStruct, copy_fields, is_json, is_own
 from perdure.codecs.types import register_type
 
 _HOSTED_CALL = "mcp_server_tool_call"
 """The model's service makes this call."""
+
+if TYPE_CHECKING:
+    UsageDetails: TypeAlias = Mapping[str, int]
+else:
+
+    class UsageDetails(TypedDict, total=False):
+        """Counts by name: these, and others of the model."""
+
+        input_token_count: int
+        output_token_count: int
+        total_token_count: int
+
+
+def content_factory(kind: str, *names: str, optional: str | None = None, **fixed: Any) -> Any:
+    """A class method that creates contents of this type. `names` are its positional parameters, then `optional`."""
+    positional = (*names, optional) if optional else names
+
+    def create(cls: Callable[..., Any], *values: Any, **fields: Any) -> Any:
+        if len(values) > len(positional):
+            raise TypeError(f"A {kind} takes {len(positional)} positional arguments, got {len(values)}.")
+        fields |= dict(zip(positional, values, strict=False))
+        missing = [name for name in names if name not in fields]
+        if missing:
+            raise TypeError(f"A {kind} needs {', '.join(missing)}.")
+        return cls(kind, **fields, **fixed)
+
+    return classmethod(create)
+
+
+def add_usage(first: UsageDetails | None, second: UsageDetails | None) -> dict[str, int]:
+    """The sum of each count."""
+    total = dict(first or {})
+    for name, count in (second or {}).items():
+        total[name] = total.get(name, 0) + count
+    return total
 
 
 class Content(JsonStruct, omit_defaults=True, repr_omit_defaults=True):
@@ -132,23 +166,12 @@ class Content(JsonStruct, omit_defaults=True, repr_omit_defaults=True):
         return Content("text", text=text, **fields)
 
     @classmethod
-    def from_data(
-        cls,
-        data: bytes,
-        media_type: str,
-        **fields: Any,
-    ) -> Content:
+    def from_data(cls, data: bytes, media_type: str, **fields: Any) -> Content:
         uri = f"data:{media_type};base64,{base64.b64encode(data).decode()}"
         return Content("data", uri=uri, media_type=media_type, **fields)
 
     @classmethod
-    def from_uri(
-        cls,
-        uri: str,
-        *,
-        media_type: str | None = None,
-        **fields: Any,
-    ) -> Content:
+    def from_uri(cls, uri: str, *, media_type: str | None = None, **fields: Any) -> Content:
         """The media type of a data: URI is a part of it."""
         kind = "data" if uri.startswith("data:") else "uri"
         if kind == "data" and media_type is None:
@@ -161,32 +184,19 @@ class Content(JsonStruct, omit_defaults=True, repr_omit_defaults=True):
 
     @classmethod
     def from_function_call(
-        cls,
-        call_id: str,
-        name: str,
-        *,
-        arguments: str | Mapping[str, Any] | None = None,
-        **fields: Any,
+        cls, call_id: str, name: str, *, arguments: str | Mapping[str, Any] | None = None, **fields: Any
     ) -> Content:
         call_arguments = dict(arguments) if isinstance(arguments, Mapping) else arguments
         return Content("function_call", call_id=call_id, name=name, arguments=call_arguments, **fields)
 
     @classmethod
     def from_function_result(
-        cls,
-        call_id: str,
-        *,
-        result: Any = None,
-        exception: object = None,
-        **fields: Any,
+        cls, call_id: str, *, result: Any = None, exception: object = None, **fields: Any
     ) -> Content:
         description = None if exception is None else str(exception) or type(exception).__name__
-        items = (
-            as_contents(result)
-            if isinstance(result, list) and result and all(isinstance(item, Content) for item in result)
-            else None
-        )
-        if items is not None:
+        items = None
+        if isinstance(result, list) and result and all(isinstance(item, Content) for item in result):
+            items = as_contents(result)
             result = "\n".join(item.text for item in items if item.type == "text" and item.text)
         own: dict[str, Any] = {"result": result, "items": items, "exception": description}
         return Content("function_result", call_id=call_id, **own, **fields)
@@ -217,13 +227,7 @@ class Content(JsonStruct, omit_defaults=True, repr_omit_defaults=True):
 
     @classmethod
     def from_function_approval_response(
-        cls,
-        approved: bool,
-        id: str,
-        function_call: Content,
-        *,
-        reason: str | None = None,
-        **fields: Any,
+        cls, approved: bool, id: str, function_call: Content, *, reason: str | None = None, **fields: Any
     ) -> Content:
         own: dict[str, Any] = {"id": id, "approved": approved, "reason": reason}
         return Content("function_approval_response", function_call=as_content(function_call), **own, **fields)
@@ -309,18 +313,12 @@ def as_content(value: Any) -> Content:
     if isinstance(value, str):
         return Content("text", text=value)
     if isinstance(value, Content):
-        return _from_twin(value)
+        fields = copy_fields(value, Content)
+        own = {name: _with_own(fields[name]) for name in (*Content.parts, "output") if name in fields}
+        return Content(**fields | own)
     if _has_type(value):
         return Content.from_dict(value)
     raise TypeError(f"A message consists of texts and Contents. Expected a Content, got {value!r}.")
-
-
-def _from_twin(value: Any) -> Content:
-    fields = copy_fields(value, Content)
-    for name in ("function_call", "screenshot", "items", "inputs", "outputs", "output"):
-        if name in fields:
-            fields[name] = _with_own(fields[name])
-    return Content(**fields)
 
 
 def _with_own(value: Any) -> Any:
