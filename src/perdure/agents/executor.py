@@ -245,7 +245,8 @@ class AgentExecutor(Executor):
             if self._session is not None:
                 session = self._session.copy(session_id=session_id)
                 ctx.private["began"] = session.version
-        asked = [Message("user", CONTINUE)] if self._ends_with_user and _ends_with_assistant(messages) else []
+        is_asked = self._ends_with_user and messages and messages[-1].role == "assistant"
+        asked = [Message("user", CONTINUE)] if is_asked else []
         options = {"repeated": repeated, "is_output": self.streams_output, **turn_arguments(ctx)}
         response = await take_live_turn(self.agent, [*messages, *asked], session, **options)
         ctx.private["session"] = session
@@ -279,10 +280,6 @@ class AgentExecutor(Executor):
 
 
 CONTINUE = "please continue."
-
-
-def _ends_with_assistant(messages: Sequence[Message]) -> bool:
-    return bool(messages) and messages[-1].role == "assistant"
 
 
 def run_arguments(ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:

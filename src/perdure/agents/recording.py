@@ -56,12 +56,6 @@ class ApprovalResponse(Content, forbid_unknown_fields=True, metaclass=_ChecksIns
             raise ValueError(problem)
 
 
-def complete_answer(request: Content, answer: Content) -> Content:
-    """The answer with the request's id and the approved call."""
-    changed = answer.arguments if answer.function_call is None else answer.function_call.arguments
-    return request.to_function_approval_response(bool(answer.approved), reason=answer.reason, arguments=changed)
-
-
 def edited_arguments(answer: Content, call: Content | None) -> dict[str, Any] | None:
     """The arguments of an approval that replace those of the call; None if they are the same."""
     edited = answer.function_call
@@ -248,14 +242,16 @@ async def ask(request: Content, response_type: Any, request_id: str) -> Any:
 
 
 async def ask_for_approval(request: Content, *, key: str) -> Content | None:
-    """The answer to a request for approval; a cancelled one is rejected. None outside of a workflow, which cannot
-    ask."""
+    """The answer to a request for approval, with its id and the approved call; a cancelled one is rejected. None
+    outside of a workflow, which cannot ask."""
     if current_delivery() is None:
         return None
     try:
-        return complete_answer(request, await ask(request, ApprovalResponse, key))
+        answer: Content = await ask(request, ApprovalResponse, key)
     except RequestWithdrawn:
         return request.to_function_approval_response(False)
+    changed = answer.arguments if answer.function_call is None else answer.function_call.arguments
+    return request.to_function_approval_response(bool(answer.approved), reason=answer.reason, arguments=changed)
 
 
 def request_id_for(call_id: str) -> str:

@@ -158,13 +158,11 @@ def workflow(
     outside of steps must be deterministic and without side effects.
     """
 
-    def make(function: Callable[..., Any]) -> FunctionalWorkflow[Any, Any]:
-        return FunctionalWorkflow(
-            function,
-            name=name,
-            description=description,
-            checkpoint_storage=checkpoint_storage,
-            migrations=migrations,
-        )
-
+    make: Callable[..., Any] = functools.partial(
+        FunctionalWorkflow,
+        name=name,
+        description=description,
+        checkpoint_storage=checkpoint_storage,
+        migrations=migrations,
+    )
     return make if func is None else make(func)

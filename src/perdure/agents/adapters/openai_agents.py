@@ -262,10 +262,9 @@ def _for_one_turn(agent: sdk.Agent[Any], tools: list[Tool], response_format: Any
 def _as_their_tool(tool: Tool) -> Any:
     if tool.context_parameter is not None:
         raise TypeError(f"The tool {tool.name!r} takes a ToolContext, which the OpenAI Agents SDK does not provide.")
-    approval = tool.approval
 
     async def needs_approval(context: Any, arguments: dict[str, Any], call_id: str) -> bool:
-        return approval(arguments) if callable(approval) else bool(approval)
+        return tool.needs_approval(arguments)
 
     return sdk.function_tool(
         tool.function,
