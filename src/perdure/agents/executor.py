@@ -82,6 +82,9 @@ class AgentExecutorResponse(Beside, msgspec.Struct, omit_defaults=True):
         return AgentExecutorResponse(self.executor_id, response, [*before, message])
 
 
+ResponseContext: TypeAlias = WorkflowContext[AgentExecutorResponse, AgentResponse]
+
+
 class AgentExecutor(Executor):
     """Runs an agent with incoming messages, and sends on and yields its response.
 
@@ -137,15 +140,11 @@ class AgentExecutor(Executor):
             ctx.private["cache"] = [*ctx.private.get("cache", []), *request.messages]
 
     @handler
-    async def from_response(
-        self, prior: AgentExecutorResponse, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
-    ) -> None:
+    async def from_response(self, prior: AgentExecutorResponse, ctx: ResponseContext) -> None:
         await self._respond_to_agents([prior], ctx)
 
     @handler
-    async def from_responses(
-        self, priors: list[AgentExecutorResponse], ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
-    ) -> None:
+    async def from_responses(self, priors: list[AgentExecutorResponse], ctx: ResponseContext) -> None:
         """For a fan-in: the common beginning of the conversations counts once."""
         if priors:
             await self._respond_to_agents(priors, ctx)
@@ -154,29 +153,23 @@ class AgentExecutor(Executor):
             await ctx.add_event(WorkflowEvent("warning", text))
 
     @handler
-    async def from_agent_response(
-        self, response: AgentResponse, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
-    ) -> None:
+    async def from_agent_response(self, response: AgentResponse, ctx: ResponseContext) -> None:
         """For the output of a sub-workflow of agents."""
         await self._respond_to(response.messages, ctx)
 
     @handler
-    async def from_str(self, text: str, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]) -> None:
+    async def from_str(self, text: str, ctx: ResponseContext) -> None:
         await self._respond_to(as_messages(text), ctx)
 
     @handler
-    async def from_message(self, message: Message, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]) -> None:
+    async def from_message(self, message: Message, ctx: ResponseContext) -> None:
         await self._respond_to([message], ctx)
 
     @handler
-    async def from_messages(
-        self, messages: list[str | Message], ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
-    ) -> None:
+    async def from_messages(self, messages: list[str | Message], ctx: ResponseContext) -> None:
         await self._respond_to(as_messages(messages), ctx)
 
-    async def _respond_to_agents(
-        self, priors: Sequence[AgentExecutorResponse], ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
-    ) -> None:
+    async def _respond_to_agents(self, priors: Sequence[AgentExecutorResponse], ctx: ResponseContext) -> None:
         await self._join_session(ctx)
         conversation = merge_conversations([prior.full_conversation for prior in priors])
         if self._mode == "last_agent":
@@ -197,10 +190,7 @@ class AgentExecutor(Executor):
         return messages_not_seen(messages, self.conversation(ctx), None) or list(messages)
 
     async def _respond_to(
-        self,
-        messages: Sequence[Message],
-        ctx: WorkflowContext[AgentExecutorResponse, AgentResponse],
-        new: Sequence[Message] | None = None,
+        self, messages: Sequence[Message], ctx: ResponseContext, new: Sequence[Message] | None = None
     ) -> None:
         """A turn with these messages, and what it adds to them for the next executor."""
         if new is None:

@@ -148,11 +148,10 @@ async def record_turn(
     if context is None:
         return await turn(list(messages))
 
-    async def take_turn(new: list[Message], version: int | None) -> AgentResponse:
-        return await turn(new)
-
     version = None if session is None else session.version
-    response: AgentResponse = await context.group(take_turn, list(messages), version, name=f"{agent}.turn")
+    response: AgentResponse = await context.group(
+        lambda new, version: turn(new), list(messages), version, name=f"{agent}.turn"
+    )
     if response.usage_details:
         context.add_usage(response.usage_details)
     return response

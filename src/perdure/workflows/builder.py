@@ -211,7 +211,9 @@ class WorkflowBuilder:
 
     def add_fan_out_edges(self, source: Participant, targets: Sequence[Participant]) -> Self:
         """Every message of `source` goes to all targets."""
-        return self._fan_out(source, targets)
+        source_id = self._add(source)
+        self._groups.append(FanOutEdgeGroup(source_id, [self._add(target) for target in targets]))
+        return self
 
     def add_fan_in_edges(self, sources: Sequence[Participant], target: Participant) -> Self:
         """`target` gets one list, in the order of `sources`, once each of them has sent."""
@@ -245,7 +247,9 @@ class WorkflowBuilder:
     ) -> Self:
         """`selection_func(message, target_ids)` names the targets of each message."""
         _callable("selection_func", selection_func)
-        return self._fan_out(source, targets, selection_func)
+        source_id = self._add(source)
+        self._groups.append(FanOutEdgeGroup(source_id, [self._add(target) for target in targets], selection_func))
+        return self
 
     def add_chain(self, executors: Sequence[Participant]) -> Self:
         """One edge from each executor to the next."""
@@ -253,13 +257,6 @@ class WorkflowBuilder:
             raise ValueError(f"At least two executors are required to form a chain, got {executors!r}.")
         for source, target in pairwise(executors):
             self.add_edge(source, target)
-        return self
-
-    def _fan_out(
-        self, source: Participant, targets: Sequence[Participant], selection_func: SelectionFunction | None = None
-    ) -> Self:
-        source_id = self._add(source)
-        self._groups.append(FanOutEdgeGroup(source_id, [self._add(target) for target in targets], selection_func))
         return self
 
     def build(self) -> Workflow:

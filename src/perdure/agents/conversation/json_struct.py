@@ -75,8 +75,6 @@ class JsonStruct(msgspec.Struct, metaclass=TwinType):
     """Fields that hold one of these types, or several."""
     free: ClassVar[frozenset[str]] = frozenset()
     """Fields that hold any value."""
-    shown: ClassVar[frozenset[str]] = frozenset({"additional_properties"})
-    """Fields that `to_dict` has even if they are empty."""
     hidden: ClassVar[frozenset[str]] = frozenset({"raw_representation"})
     """Fields that `to_dict` leaves out."""
 
@@ -85,7 +83,7 @@ class JsonStruct(msgspec.Struct, metaclass=TwinType):
         data: dict[str, Any] = {} if self.kind is None else {"type": self.kind}
         for field in msgspec.structs.fields(self):
             name, value = field.name, getattr(self, field.name)
-            is_set = value not in (None, field.default) or (name in self.shown and value is not None)
+            is_set = value not in (None, field.default) or (name == "additional_properties" and value is not None)
             if name in self.hidden or name in (exclude or ()) or (exclude_none and not is_set):
                 continue
             data[name] = self._encode_field(name, value)
