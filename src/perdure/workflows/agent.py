@@ -12,7 +12,6 @@ from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.json_struct import framework_class
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
-from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.agents.recording import (
     current_delivery,
     emit_replays_to,
@@ -27,13 +26,8 @@ from perdure.errors import ThreadNotFound, ThreadNotIdle
 from perdure.events import WorkflowEvent
 from perdure.graph.executor import accepts
 from perdure.records import CheckpointInfo
-from perdure.workflows.agent_output import (
-    REQUEST_INFO,
-    RequestInfoFunctionArgs,
-    UpdateStream,
-    build_response,
-    merge_updates,
-)
+from perdure.workflows import agent_output
+from perdure.workflows.agent_output import REQUEST_INFO, RequestInfoFunctionArgs, UpdateStream, build_response
 
 if TYPE_CHECKING:
     from perdure.workflows.workflow import Workflow
@@ -105,6 +99,7 @@ class WorkflowAgent(RecordingAgent):
     keeps_conversation: ClassVar[bool] = True
     REQUEST_INFO_FUNCTION_NAME: ClassVar[str] = REQUEST_INFO
     RequestInfoFunctionArgs = RequestInfoFunctionArgs
+    merge_updates = staticmethod(agent_output.merge_updates)
 
     def __init__(
         self,
@@ -157,11 +152,6 @@ class WorkflowAgent(RecordingAgent):
         if not stream:
             return super().run(sent, session=session, **options)
         return super().run(sent, stream=True, session=session, **options)
-
-    @staticmethod
-    def merge_updates(updates: Iterable[AgentResponseUpdate], response_id: str) -> AgentResponse:
-        """The response of these updates, with this id: in the order of their responses, messages and times."""
-        return merge_updates(list(updates), response_id)
 
     async def _run(
         self, messages: list[Message], session: AgentSession | None, kwargs: dict[str, Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -86,12 +86,13 @@ def build_response(
     )
 
 
-def merge_updates(updates: Sequence[AgentResponseUpdate], response_id: str) -> AgentResponse:
-    """The response of updates that came from several agents at once.
+def merge_updates(updates: Iterable[AgentResponseUpdate], response_id: str) -> AgentResponse:
+    """The response, with this id, of updates that came from several agents at once.
 
     Updates of one response stay together, as do those of one message; messages of one response are in the order of
     their times. A function result belongs to the response that called. Updates without a response come last.
     """
+    updates = list(updates)
     callers = {
         content.call_id: update.response_id
         for update in updates
@@ -206,10 +207,6 @@ class UpdateStream:
             yield AgentResponseUpdate(contents=usage, value=value, **{**self._ids, **self._last})
 
 
-_WITH_WORDS = frozenset({"data", "output", "intermediate"})
-"""The types of events that may hold what an agent says."""
-
-
 class AgentOutputs:
     """The output of an agent arrives as updates, while the agent works. Its response is not emitted again.
 
@@ -224,17 +221,16 @@ class AgentOutputs:
         """Executors whose next response has been streamed."""
 
     def __call__(self, event: WorkflowEvent) -> Sequence[WorkflowEvent]:
-        if event.type not in _WITH_WORDS:
-            if event.type == "executor_invoked" and self._streamed:
-                # What the executor streamed before had no response, since it failed.
-                self._streamed.discard(str(event.executor_id))
-            return (event,)
-        data = event.data
-        if isinstance(data, AgentResponseUpdate):
-            is_live = event.type == "data" and event.origin is WorkflowEventSource.FRAMEWORK
-            return self._show_update(event, data) if is_live and event.child_id is None else (event,)
-        if isinstance(data, AgentResponse) and event.type in ("output", "intermediate"):
-            return self._show_response(event, data)
+        if event.type == "data":
+            is_live = event.origin is WorkflowEventSource.FRAMEWORK and event.child_id is None
+            if is_live and isinstance(event.data, AgentResponseUpdate):
+                return self._show_update(event, event.data)
+        elif event.type in ("output", "intermediate"):
+            if isinstance(event.data, AgentResponse):
+                return self._show_response(event, event.data)
+        elif event.type == "executor_invoked" and self._streamed:
+            # What the executor streamed before had no response, since it failed.
+            self._streamed.discard(str(event.executor_id))
         return (event,)
 
     def _show_update(self, event: WorkflowEvent, update: AgentResponseUpdate) -> Sequence[WorkflowEvent]:

@@ -259,12 +259,11 @@ async def read_history(
 
 def choose_storage(workflow: Workflow, action: str, argument: Any) -> Any:
     """The storage of a call: its argument, else the workflow's own. Raises NoStorage."""
-    if argument is not None:
-        check_storage(argument)
-        return argument
-    if workflow.checkpoint_storage is None:
+    storage = workflow.checkpoint_storage if argument is None else argument
+    if storage is None:
         raise NoStorage(action)
-    return workflow.checkpoint_storage
+    check_storage(storage)
+    return storage
 
 
 def _store_storage(workflow: Workflow, action: str, argument: Any) -> StoreCheckpointStorage:

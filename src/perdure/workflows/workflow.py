@@ -312,13 +312,7 @@ class Workflow:
         return f"Workflow({self.name!r}, {len(self._graph.nodes)} executors)"
 
 
-def show_options(function: Any) -> None:
-    """Make `help()` and editors list the options by name."""
-    named = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
-    options = (
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=...) for name in RunOptions.__annotations__
-    )
-    function.__signature__ = inspect.Signature([*named, *options])
-
-
-show_options(Workflow.run)
+# `help()` and editors list the options by name.
+_named = [each for each in inspect.signature(Workflow.run).parameters.values() if each.kind is not each.VAR_KEYWORD]
+_options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=...) for name in RunOptions.__annotations__]
+Workflow.run.__signature__ = inspect.Signature([*_named, *_options])  # type: ignore[attr-defined]

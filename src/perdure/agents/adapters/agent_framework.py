@@ -72,12 +72,15 @@ def put_in_session(edited: Sequence[Content], messages: list[Message], session: 
     pending = state.get(PENDING[1]) if isinstance(state, Mapping) else None
     for answer in edited:
         call = answer.function_call
+        assert call is not None  # noqa: S101  # it has the edited arguments
+        arguments = call.parse_arguments()
         matches = [item for item in pending or () if isinstance(item, dict) and _is_about(item, answer)]
-        if call is not None and matches and isinstance(matches[0].get("function_call"), dict):
-            matches[0]["function_call"]["arguments"] = call.parse_arguments()
+        if matches and isinstance(matches[0].get("function_call"), dict):
+            matches[0]["function_call"]["arguments"] = arguments
             continue
         messages = [_with_rejected(message, answer) for message in messages]
-        messages.append(Message("user", _approved_instead(answer)))
+        text = f"The call of {call.name!r} was not approved as it was. It is approved with these arguments: "
+        messages.append(Message("user", text + msgspec.json.encode(arguments).decode()))
     return messages
 
 
@@ -108,12 +111,6 @@ def _with_rejected(message: Message, answer: Content) -> Message:
 def _reason(answer: Content) -> str:
     call = answer.function_call
     return f"The call of {call.name if call else None!r} was not approved: {answer.reason}"
-
-
-def _approved_instead(answer: Content) -> str:
-    call = answer.function_call
-    name, arguments = (call.name, msgspec.json.encode(call.parse_arguments()).decode()) if call else (None, "")
-    return f"The call of {name!r} was not approved as it was. It is approved with these arguments: {arguments}"
 
 
 class EndOfTurn(agent_framework.FunctionMiddleware):  # type: ignore[misc]  # an untyped base
@@ -163,7 +160,10 @@ class FrameworkAgent(BaseAgent):
             options["options"] = {"allow_multiple_tool_calls": False}
         if response_format is not None:
             options["options"] = {**options.get("options", {}), "response_format": _as_their_format(response_format)}
-        own = self._own_session(session)
+        own = None
+        if session is not None:
+            state = session.state.get(FRAMEWORK_STATE)
+            own = session_to_framework(session) if state is None else agent_framework.AgentSession.from_dict(state)
         theirs = self._their_messages(as_messages(messages), session, own)
         response = await run_agent(self.agent, self.name, theirs, own, options)
         if session is not None:
@@ -180,12 +180,6 @@ class FrameworkAgent(BaseAgent):
         if isinstance(self.agent, agent_framework.RawAgent):  # it calls with the arguments in its session
             messages = put_in_session(edited, messages, own)
         return list(map(to_framework, messages))
-
-    def _own_session(self, session: AgentSession | None) -> Any:
-        if session is None:
-            return None
-        state = session.state.get(FRAMEWORK_STATE)
-        return session_to_framework(session) if state is None else agent_framework.AgentSession.from_dict(state)
 
 
 class _PlainModel(pydantic.BaseModel):

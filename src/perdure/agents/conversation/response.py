@@ -68,11 +68,7 @@ class AgentResponse(_Response, omit_defaults=True, repr_omit_defaults=True, kw_o
     if TYPE_CHECKING:
 
         def __init__(
-            self,
-            *,
-            messages: Message | Iterable[Message] | None = (),
-            value: Any = None,
-            **fields: Any,
+            self, *, messages: Message | Iterable[Message] | None = (), value: Any = None, **fields: Any
         ) -> None: ...
 
     def __post_init__(self) -> None:
