@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -39,13 +40,9 @@ def messages_not_seen(conversation: Sequence[Message], known: Sequence[Message],
 
 def merge_conversations(conversations: Sequence[Sequence[Message]]) -> list[Message]:
     """Their common beginning once, then the rest of each."""
-    common = 0
-    while conversations and all(common < len(conversation) for conversation in conversations):
-        if any(conversation[common] != conversations[0][common] for conversation in conversations):
-            break
-        common += 1
-    shared = conversations[0][:common] if conversations else ()
-    return [*shared, *(message for conversation in conversations for message in conversation[common:])]
+    common = takewhile(lambda places: places.count(places[0]) == len(places), zip(*conversations, strict=False))
+    shared = [places[0] for places in common]
+    return [*shared, *(message for conversation in conversations for message in conversation[len(shared) :])]
 
 
 ContextMode: TypeAlias = Literal["full", "last_agent", "custom"]
@@ -274,11 +271,8 @@ CONTINUE = "please continue."
 
 def run_arguments(ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
     """The run's arguments for tools and model clients, as arguments of an agent's `run`."""
-    arguments = {
-        "function_invocation_kwargs": dict(ctx.function_invocation_kwargs),
-        "client_kwargs": dict(ctx.client_kwargs),
-    }
-    return {name: value for name, value in arguments.items() if value}
+    names = ("function_invocation_kwargs", "client_kwargs")
+    return {name: dict(arguments) for name in names if (arguments := getattr(ctx, name))}
 
 
 def turn_arguments(ctx: WorkflowContext[Any, Any], tools: Sequence[Any] = ()) -> dict[str, Any]:

@@ -160,7 +160,7 @@ class FrameworkAgent(BaseAgent):
             options["options"] = {"allow_multiple_tool_calls": False}
         if response_format is not None:
             options["options"] = {**options.get("options", {}), "response_format": _as_their_format(response_format)}
-        own = None
+        own: Any = None
         if session is not None:
             state = session.state.get(FRAMEWORK_STATE)
             own = session_to_framework(session) if state is None else agent_framework.AgentSession.from_dict(state)

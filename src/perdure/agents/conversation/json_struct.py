@@ -32,13 +32,7 @@ def framework_class(name: str) -> Any:
     return getattr(sys.modules.get("agent_framework"), name, None)
 
 
-if TYPE_CHECKING:
-    StructType = msgspec.StructMeta
-else:
-    StructType = type(msgspec.Struct)  # older releases do not name it
-
-
-class TwinType(StructType):
+class TwinType(msgspec.StructMeta):
     """The type of a class of ours that has the name and the attributes of one in Agent Framework, in its `twin`.
 
     Instances of the framework's class are instances of ours too. `is_own` is false for them.
