@@ -176,9 +176,9 @@ if TYPE_CHECKING:
         DEFAULT_MAX_ITERATIONS as DEFAULT_MAX_ITERATIONS,
         WorkflowBuilder as WorkflowBuilder,
     )
-    from perdure.workflows.function_agent import FunctionalWorkflowAgent as FunctionalWorkflowAgent
     from perdure.workflows.functions import (
         FunctionalWorkflow as FunctionalWorkflow,
+        FunctionalWorkflowAgent as FunctionalWorkflowAgent,
         FunctionalWorkflowDefinition as FunctionalWorkflowDefinition,
         workflow as workflow,
     )
@@ -285,8 +285,7 @@ _NAMES = {
     "perdure.workflows.agent": "WorkflowAgent",
     "perdure.workflows.agent_output": "RequestInfoFunctionArgs",
     "perdure.workflows.builder": "DEFAULT_MAX_ITERATIONS WorkflowBuilder",
-    "perdure.workflows.function_agent": "FunctionalWorkflowAgent",
-    "perdure.workflows.functions": "FunctionalWorkflow FunctionalWorkflowDefinition workflow",
+    "perdure.workflows.functions": "FunctionalWorkflow FunctionalWorkflowAgent FunctionalWorkflowDefinition workflow",
     "perdure.workflows.handle": "RunHandle",
     "perdure.workflows.migration_check": "ThreadFit ThreadFits",
     "perdure.workflows.workflow": "Workflow",

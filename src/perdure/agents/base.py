@@ -299,7 +299,7 @@ async def _take_recorded_turn(
         may_ignore_session = not getattr(agent, "reads_session", False)
         if own is not None and may_ignore_session and own.messages[known:] == list(repeated):
             new, own.messages = [*repeated, *new], own.messages[:known]
-        return await _run(agent, name, new, own, kwargs)
+        return await run_agent(agent, name, new, own, kwargs)
 
     return await record_whole_turn(name, messages, session, turn)
 
@@ -308,10 +308,8 @@ _NO_ARGUMENTS = {"function_invocation_kwargs": None, "client_kwargs": None}
 """Agents of Agent Framework always get both arguments of the run."""
 
 
-async def _run(
-    agent: Any, name: str, messages: list[Message], session: AgentSession | None, kwargs: Any
-) -> AgentResponse:
-    """An agent without a `session` parameter gets all earlier messages."""
+async def run_agent(agent: Any, name: str, messages: list[Any], session: Any, kwargs: Any) -> AgentResponse:
+    """An agent gets those arguments that it has parameters for. One without a `session` gets all earlier messages."""
     takes = parameters_of(agent)
     arguments = {**_NO_ARGUMENTS, **kwargs} if isinstance(agent, BaseAgent) else kwargs
     options = {key: value for key, value in arguments.items() if takes is None or key in takes}
@@ -319,12 +317,8 @@ async def _run(
         options["session"] = session
     elif session is not None:
         messages = [*session.messages, *messages]
-    if is_streaming() and (takes is None or "stream" in takes):
-        return await _stream(agent, name, messages, options)
-    return as_response(await _resolve(agent.run(messages, **options)), name)
-
-
-async def _stream(agent: Any, name: str, messages: list[Message], options: Any) -> AgentResponse:
+    if not is_streaming() or (takes is not None and "stream" not in takes):
+        return as_response(await _resolve(agent.run(messages, **options)), name)
     stream, updates = await _resolve(agent.run(messages, stream=True, **options)), []
     async for item in stream:
         updates.append(as_update(item, name))

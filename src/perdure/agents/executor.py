@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -39,13 +40,9 @@ def messages_not_seen(conversation: Sequence[Message], known: Sequence[Message],
 
 def merge_conversations(conversations: Sequence[Sequence[Message]]) -> list[Message]:
     """Their common beginning once, then the rest of each."""
-    common = 0
-    while conversations and all(common < len(conversation) for conversation in conversations):
-        if any(conversation[common] != conversations[0][common] for conversation in conversations):
-            break
-        common += 1
-    shared = conversations[0][:common] if conversations else ()
-    return [*shared, *(message for conversation in conversations for message in conversation[common:])]
+    common = takewhile(lambda places: places.count(places[0]) == len(places), zip(*conversations, strict=False))
+    shared = [places[0] for places in common]
+    return [*shared, *(message for conversation in conversations for message in conversation[len(shared) :])]
 
 
 ContextMode: TypeAlias = Literal["full", "last_agent", "custom"]
@@ -82,7 +79,7 @@ class AgentExecutorResponse(Beside, msgspec.Struct, omit_defaults=True):
         return AgentExecutorResponse(self.executor_id, response, [*before, message])
 
 
-Context: TypeAlias = WorkflowContext[AgentExecutorResponse, AgentResponse]
+ResponseContext: TypeAlias = WorkflowContext[AgentExecutorResponse, AgentResponse]
 
 
 class AgentExecutor(Executor):
@@ -140,11 +137,11 @@ class AgentExecutor(Executor):
             ctx.private["cache"] = [*ctx.private.get("cache", []), *request.messages]
 
     @handler
-    async def from_response(self, prior: AgentExecutorResponse, ctx: Context) -> None:
+    async def from_response(self, prior: AgentExecutorResponse, ctx: ResponseContext) -> None:
         await self._respond_to_agents([prior], ctx)
 
     @handler
-    async def from_responses(self, priors: list[AgentExecutorResponse], ctx: Context) -> None:
+    async def from_responses(self, priors: list[AgentExecutorResponse], ctx: ResponseContext) -> None:
         """For a fan-in: the common beginning of the conversations counts once."""
         if priors:
             await self._respond_to_agents(priors, ctx)
@@ -153,23 +150,23 @@ class AgentExecutor(Executor):
             await ctx.add_event(WorkflowEvent("warning", text))
 
     @handler
-    async def from_agent_response(self, response: AgentResponse, ctx: Context) -> None:
+    async def from_agent_response(self, response: AgentResponse, ctx: ResponseContext) -> None:
         """For the output of a sub-workflow of agents."""
         await self._respond_to(response.messages, ctx)
 
     @handler
-    async def from_str(self, text: str, ctx: Context) -> None:
+    async def from_str(self, text: str, ctx: ResponseContext) -> None:
         await self._respond_to(as_messages(text), ctx)
 
     @handler
-    async def from_message(self, message: Message, ctx: Context) -> None:
+    async def from_message(self, message: Message, ctx: ResponseContext) -> None:
         await self._respond_to([message], ctx)
 
     @handler
-    async def from_messages(self, messages: list[str | Message], ctx: Context) -> None:
+    async def from_messages(self, messages: list[str | Message], ctx: ResponseContext) -> None:
         await self._respond_to(as_messages(messages), ctx)
 
-    async def _respond_to_agents(self, priors: Sequence[AgentExecutorResponse], ctx: Context) -> None:
+    async def _respond_to_agents(self, priors: Sequence[AgentExecutorResponse], ctx: ResponseContext) -> None:
         await self._join_session(ctx)
         conversation = merge_conversations([prior.full_conversation for prior in priors])
         if self._mode == "last_agent":
@@ -190,7 +187,7 @@ class AgentExecutor(Executor):
         return messages_not_seen(messages, self.conversation(ctx), None) or list(messages)
 
     async def _respond_to(
-        self, messages: Sequence[Message], ctx: Context, new: Sequence[Message] | None = None
+        self, messages: Sequence[Message], ctx: ResponseContext, new: Sequence[Message] | None = None
     ) -> None:
         """A turn with these messages, and what it adds to them for the next executor."""
         if new is None:
@@ -235,8 +232,8 @@ class AgentExecutor(Executor):
             if self._session is not None:
                 session = self._session.copy(session_id=session_id)
                 ctx.private["began"] = session.version
-        is_answered = bool(messages) and messages[-1].role == "assistant"
-        asked = [Message("user", CONTINUE)] if self._ends_with_user and is_answered else []
+        is_asked = self._ends_with_user and messages and messages[-1].role == "assistant"
+        asked = [Message("user", CONTINUE)] if is_asked else []
         options = {"repeated": repeated, "is_output": self.streams_output, **turn_arguments(ctx)}
         response = await take_live_turn(self.agent, [*messages, *asked], session, **options)
         ctx.private["session"] = session
@@ -274,11 +271,8 @@ CONTINUE = "please continue."
 
 def run_arguments(ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
     """The run's arguments for tools and model clients, as arguments of an agent's `run`."""
-    arguments = {
-        "function_invocation_kwargs": dict(ctx.function_invocation_kwargs),
-        "client_kwargs": dict(ctx.client_kwargs),
-    }
-    return {name: value for name, value in arguments.items() if value}
+    names = ("function_invocation_kwargs", "client_kwargs")
+    return {name: dict(arguments) for name in names if (arguments := getattr(ctx, name))}
 
 
 def turn_arguments(ctx: WorkflowContext[Any, Any], tools: Sequence[Any] = ()) -> dict[str, Any]:

@@ -148,11 +148,10 @@ async def record_turn(
     if context is None:
         return await turn(list(messages))
 
-    async def take_turn(new: list[Message], version: int | None) -> AgentResponse:
-        return await turn(new)
-
     version = None if session is None else session.version
-    response: AgentResponse = await context.group(take_turn, list(messages), version, name=f"{agent}.turn")
+    response: AgentResponse = await context.group(
+        lambda new, version: turn(new), list(messages), version, name=f"{agent}.turn"
+    )
     if response.usage_details:
         context.add_usage(response.usage_details)
     return response
@@ -242,8 +241,8 @@ async def ask(request: Content, response_type: Any, request_id: str) -> Any:
 
 
 async def ask_for_approval(request: Content, *, key: str) -> Content | None:
-    """The answer to a request for approval; a cancelled one is rejected. None outside of a workflow, which cannot
-    ask."""
+    """The answer to a request for approval, with its id and the approved call; a cancelled one is rejected. None
+    outside of a workflow, which cannot ask."""
     if current_delivery() is None:
         return None
     try:

@@ -27,7 +27,7 @@ from perdure.orchestrations.participants import (
     read_participants,
 )
 from perdure.workflows.agent import WorkflowAgent
-from perdure.workflows.function_agent import FunctionalWorkflowAgent
+from perdure.workflows.functions import FunctionalWorkflowAgent
 from perdure.workflows.workflow import Workflow
 
 AUTONOMOUS_PROMPT = "User did not respond. Continue assisting autonomously."

@@ -12,7 +12,6 @@ from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.json_struct import framework_class
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
-from perdure.agents.conversation.update import AgentResponseUpdate
 from perdure.agents.recording import (
     current_delivery,
     emit_replays_to,
@@ -27,13 +26,8 @@ from perdure.errors import ThreadNotFound, ThreadNotIdle
 from perdure.events import WorkflowEvent
 from perdure.graph.executor import accepts
 from perdure.records import CheckpointInfo
-from perdure.workflows.agent_output import (
-    REQUEST_INFO,
-    RequestInfoFunctionArgs,
-    UpdateStream,
-    build_response,
-    merge_updates,
-)
+from perdure.workflows import agent_output
+from perdure.workflows.agent_output import REQUEST_INFO, RequestInfoFunctionArgs, UpdateStream, build_response
 
 if TYPE_CHECKING:
     from perdure.workflows.workflow import Workflow
@@ -57,7 +51,10 @@ async def plan_inner_run(
     outer_storage = context.delivery.lane.scope.storage
     storage = options.get("checkpoint_storage") or workflow.checkpoint_storage or outer_storage
     # The owner of the outer thread may take this one: an earlier owner is dead, or lost the outer thread too.
-    run_options = {"takeover": True, **_hide_arguments(options), "thread_id": thread_id, "run_id": key}
+    run_options = {"takeover": True, **options, "thread_id": thread_id, "run_id": key}
+    for name in options.keys() & {"function_invocation_kwargs", "client_kwargs"}:
+        # Some arguments of the outer run are secrets there. It passes them each time, so this thread stores none.
+        run_options[name] = {argument: Secret(value) for argument, value in options[name].items()}
     if storage is None:
         return run_options, False
     run_options["checkpoint_storage"] = storage
@@ -74,15 +71,6 @@ async def plan_inner_run(
     if head is None and state.get("checkpoint_id") is not None:
         await workflow.fork(state["checkpoint_id"], thread_id=thread_id, checkpoint_storage=storage)
     return run_options, head is not None and head.run_id == key
-
-
-def _hide_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The outer workflow passes run arguments each time. Some are secrets there, so this thread stores none."""
-    arguments = ("function_invocation_kwargs", "client_kwargs")
-    hidden = {
-        name: {key: Secret(value) for key, value in options[name].items()} for name in arguments if name in options
-    }
-    return {**options, **hidden}
 
 
 async def _find_head(workflow: Workflow, storage: Any, thread_id: str) -> CheckpointInfo | None:
@@ -111,6 +99,7 @@ class WorkflowAgent(RecordingAgent):
     keeps_conversation: ClassVar[bool] = True
     REQUEST_INFO_FUNCTION_NAME: ClassVar[str] = REQUEST_INFO
     RequestInfoFunctionArgs = RequestInfoFunctionArgs
+    merge_updates = staticmethod(agent_output.merge_updates)
 
     def __init__(
         self,
@@ -163,11 +152,6 @@ class WorkflowAgent(RecordingAgent):
         if not stream:
             return super().run(sent, session=session, **options)
         return super().run(sent, stream=True, session=session, **options)
-
-    @staticmethod
-    def merge_updates(updates: Iterable[AgentResponseUpdate], response_id: str) -> AgentResponse:
-        """The response of these updates, with this id: in the order of their responses, messages and times."""
-        return merge_updates(list(updates), response_id)
 
     async def _run(
         self, messages: list[Message], session: AgentSession | None, kwargs: dict[str, Any]
@@ -224,37 +208,31 @@ class WorkflowAgent(RecordingAgent):
             return await self._run_turn(messages, options, before)
         used = self.create_session() if session is None else session
         context = framework_class("SessionContext")(session_id=used.session_id, input_messages=messages, options={})
-        hooks = [
-            (
-                each,
-                {
-                    "agent": self,
-                    "session": used,
-                    "context": context,
-                    "state": used.state.setdefault(each.source_id, {}),
-                },
-            )
-            for each in self.context_providers
-        ]
-        for provider, arguments in hooks:
+
+        def arguments(provider: Any) -> dict[str, Any]:
+            state = used.state.setdefault(provider.source_id, {})
+            return {"agent": self, "session": used, "context": context, "state": state}
+
+        for provider in self.context_providers:
             if getattr(provider, "load_messages", True):
-                await provider.before_run(**arguments)
+                await provider.before_run(**arguments(provider))
         sent = as_messages(context.get_messages(include_input=True))
         result, response = await self._run_turn(sent, options, before)
         context._response = response  # where the framework's agents put it for the providers
-        for provider, arguments in reversed(hooks):
-            await provider.after_run(**arguments)
+        for provider in reversed(self.context_providers):
+            await provider.after_run(**arguments(provider))
         return result, response
 
     async def _run_turn(
         self, messages: list[Message], options: Mapping[str, Any], before: int
     ) -> tuple[WorkflowRunResult, AgentResponse]:
         answers = _find_answers(messages)
-        message = messages if messages and not answers else None
+        message = None if answers else messages or None
         run_options: dict[str, Any] = {**options, "responses": answers} if answers else dict(options)
         run = self.workflow.new_run(message, **run_options)
         if not is_streaming():
-            return self._end_turn(await run.execute(), before)
+            result = await run.execute()
+            return result, self._end_turn(result, before)
         updates = UpdateStream(self, run.run_id, before)
         async with run.stream() as events:
             # Agents in the workflow publish updates only through its events.
@@ -263,16 +241,15 @@ class WorkflowAgent(RecordingAgent):
             async for event in iterator:
                 for update in updates.add(event):
                     emit_update(update)
-            result, response = self._end_turn(await events.get_final_response(), before, request_author=self.name)
+            result = await events.get_final_response()
+            response = self._end_turn(result, before, self.name)
         for update in updates.end(response, len(self.pending_requests)):
             emit_update(update)
         return result, response
 
-    def _end_turn(
-        self, result: WorkflowRunResult, before: int, *, request_author: str | None = None
-    ) -> tuple[WorkflowRunResult, AgentResponse]:
+    def _end_turn(self, result: WorkflowRunResult, before: int, request_author: str | None = None) -> AgentResponse:
         self.pending_requests = {str(event.request_id): event for event in result.get_request_info_events()}
-        return result, build_response(result, self, before, request_author)
+        return build_response(result, self, before, request_author)
 
 
 def _earlier_messages(session: AgentSession) -> list[Message]:
@@ -286,11 +263,8 @@ def _find_answers(messages: Iterable[Message]) -> dict[str, Any]:
     answers."""
     contents = [content for message in messages for content in message.contents]
     requests = {(content.type, _call_id(content)) for content in contents if content.type in ANSWERS.values()}
-    answers = [
-        content
-        for content in contents
-        if content.type in ANSWERS and (ANSWERS[content.type], _call_id(content)) not in requests
-    ]
+    possible = (content for content in contents if content.type in ANSWERS)
+    answers = [content for content in possible if (ANSWERS[content.type], _call_id(content)) not in requests]
     if not answers:
         return {}
     if len(answers) < len(contents):

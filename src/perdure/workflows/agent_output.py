@@ -1,9 +1,9 @@
-"""What a workflow does, as the response of its agent: whole, and in updates."""
+"""What a workflow does, as the response of its agent: whole, and in updates; and its events as a stream shows them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,6 +18,7 @@ from perdure.codec import declare
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.errors import UnsavableValue
 from perdure.events import WorkflowEvent, WorkflowEventSource
+from perdure.graph.graph import Graph
 from perdure.twins import to_own
 
 if TYPE_CHECKING:
@@ -86,12 +87,13 @@ def build_response(
     )
 
 
-def merge_updates(updates: Sequence[AgentResponseUpdate], response_id: str) -> AgentResponse:
-    """The response of updates that came from several agents at once.
+def merge_updates(updates: Iterable[AgentResponseUpdate], response_id: str) -> AgentResponse:
+    """The response, with this id, of updates that came from several agents at once.
 
     Updates of one response stay together, as do those of one message; messages of one response are in the order of
     their times. A function result belongs to the response that called. Updates without a response come last.
     """
+    updates = list(updates)
     callers = {
         content.call_id: update.response_id
         for update in updates
@@ -204,6 +206,53 @@ class UpdateStream:
         value = None if self._has_value else response.value
         if usage or value is not None:
             yield AgentResponseUpdate(contents=usage, value=value, **{**self._ids, **self._last})
+
+
+class AgentOutputs:
+    """The output of an agent arrives as updates, while the agent works. Its response is not emitted again.
+
+    A response without updates, such as one that an earlier run recorded, becomes an update for each message. Updates
+    inside a sub-workflow, and those of an answer that is not an output yet, stay `data` events.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._executors = graph.executors
+        self._kinds = graph.output_kinds
+        self._streamed: set[str] = set()
+        """Executors whose next response has been streamed."""
+
+    def __call__(self, event: WorkflowEvent) -> Sequence[WorkflowEvent]:
+        if event.type == "data":
+            is_live = event.origin is WorkflowEventSource.FRAMEWORK and event.child_id is None
+            if is_live and isinstance(event.data, AgentResponseUpdate):
+                return self._show_update(event, event.data)
+        elif event.type in ("output", "intermediate"):
+            if isinstance(event.data, AgentResponse):
+                return self._show_response(event, event.data)
+        elif event.type == "executor_invoked" and self._streamed:
+            # What the executor streamed before had no response, since it failed.
+            self._streamed.discard(str(event.executor_id))
+        return (event,)
+
+    def _show_update(self, event: WorkflowEvent, update: AgentResponseUpdate) -> Sequence[WorkflowEvent]:
+        executor_id = str(event.executor_id)
+        kind = self._kinds.get(executor_id)
+        if kind is None or update.user_input_requests:  # a hidden executor; a request_info event follows
+            return ()
+        self._streamed.add(executor_id)
+        return (msgspec.structs.replace(event, type=kind),)
+
+    def _show_response(self, event: WorkflowEvent, response: AgentResponse) -> Sequence[WorkflowEvent]:
+        executor_id = str(event.executor_id)
+        if executor_id in self._streamed and not event.replayed:
+            self._streamed.remove(executor_id)
+            return ()
+        executor = self._executors.get(executor_id)
+        if executor is None or not executor.streams_output:
+            return (event,)
+        ids = {"response_id": response.response_id, "is_whole": True}
+        parts = (update_of(message, contents=message.contents, **ids) for message in response.messages)
+        return [msgspec.structs.replace(event, data=part) for part in parts]
 
 
 def _message_id(before: int, executor_id: str, count: int, index: int) -> str:

@@ -107,8 +107,8 @@ class WorkflowBuilder:
         self._intermediate_output_from = intermediate_output_from
         self._reducers = _checked_reducers(state)
         self._nodes: dict[str, Node] = {}
-        self._ids_by_thing: dict[int, str] = {}
-        self._things: list[Any] = []  # keeps them alive: `id()` is unique only among living objects
+        self._added: dict[int, tuple[Any, str]] = {}
+        """Each participant with its executor's id. It is kept alive, since `id()` is unique only among living ones."""
         self._names: dict[str, str] = {}
         self._policies: dict[str, FailurePolicy] = {}
         self._groups: list[EdgeGroup] = []
@@ -117,10 +117,12 @@ class WorkflowBuilder:
         self.set_max_iterations(max_iterations)
         if start_executor is not None:
             self.set_start_executor(start_executor)
-        self._allowed_types = tuple(allowed_types)
-        self._migrations = tuple(migrations)
-        self._clock = clock
-        self._durability = durability
+        self._options: dict[str, Any] = {
+            "allowed_types": tuple(allowed_types),
+            "migrations": tuple(migrations),
+            "clock": clock,
+            "durability": durability,
+        }
         self._storage: Any = None
         if checkpoint_storage is not None:
             self.with_checkpointing(checkpoint_storage)
@@ -160,8 +162,7 @@ class WorkflowBuilder:
     ) -> Self:
         """Set the failure policy of an executor or agent. It replaces the policy of its constructor."""
         executor_id = self._add(executor)
-        policy = executor_policy(executor_id, retry, timeout, on_error)
-        self._set_policy(executor_id, policy)
+        self._set_policy(executor_id, executor_policy(executor_id, retry, timeout, on_error))
         return self
 
     def _set_policy(self, executor_id: str, policy: FailurePolicy) -> None:
@@ -172,26 +173,22 @@ class WorkflowBuilder:
     def _add(self, thing: Participant) -> str:
         if isinstance(thing, str):
             return self._resolve_name(thing)
-        existing = self._ids_by_thing.get(id(thing))
-        if existing is not None:
-            return existing
+        if id(thing) in self._added:
+            return self._added[id(thing)][1]
         agent = thing if isinstance(thing, Executor) or is_agent(thing) else adapt_agent(thing)
         if agent is not thing:  # an agent of another framework, which may have no `run`
-            return self._remember(thing, self._add(agent))
+            executor_id = self._add(agent)
+            self._added[id(thing)] = thing, executor_id
+            return executor_id
         agent_id = agent_name(thing, self._nodes) if is_agent(thing) else None
         node = node_of(thing, partial(AgentExecutor, id=agent_id))
         executor_id = node.executor.id
         if executor_id in self._nodes:
             raise DuplicateExecutorId(executor_id)
         self._nodes[executor_id] = node
-        self._remember(thing, executor_id)
+        self._added[id(thing)] = thing, executor_id
         if node.executor.policy is not DEFAULT:
             self._set_policy(executor_id, node.executor.policy)
-        return executor_id
-
-    def _remember(self, thing: Participant, executor_id: str) -> str:
-        self._ids_by_thing[id(thing)] = executor_id
-        self._things.append(thing)
         return executor_id
 
     def _find(self, name: str) -> str | None:
@@ -214,7 +211,9 @@ class WorkflowBuilder:
 
     def add_fan_out_edges(self, source: Participant, targets: Sequence[Participant]) -> Self:
         """Every message of `source` goes to all targets."""
-        return self._fan_out(source, targets)
+        source_id = self._add(source)
+        self._groups.append(FanOutEdgeGroup(source_id, [self._add(target) for target in targets]))
+        return self
 
     def add_fan_in_edges(self, sources: Sequence[Participant], target: Participant) -> Self:
         """`target` gets one list, in the order of `sources`, once each of them has sent."""
@@ -248,7 +247,9 @@ class WorkflowBuilder:
     ) -> Self:
         """`selection_func(message, target_ids)` names the targets of each message."""
         _callable("selection_func", selection_func)
-        return self._fan_out(source, targets, selection_func)
+        source_id = self._add(source)
+        self._groups.append(FanOutEdgeGroup(source_id, [self._add(target) for target in targets], selection_func))
+        return self
 
     def add_chain(self, executors: Sequence[Participant]) -> Self:
         """One edge from each executor to the next."""
@@ -258,23 +259,9 @@ class WorkflowBuilder:
             self.add_edge(source, target)
         return self
 
-    def _fan_out(
-        self, source: Participant, targets: Sequence[Participant], selection_func: SelectionFunction | None = None
-    ) -> Self:
-        source_id = self._add(source)
-        self._groups.append(FanOutEdgeGroup(source_id, [self._add(target) for target in targets], selection_func))
-        return self
-
     def build(self) -> Workflow:
         """Check the graph and make the workflow. Raises WorkflowValidationError."""
-        return Workflow(
-            self.graph(),
-            self._storage,
-            allowed_types=self._allowed_types,
-            migrations=self._migrations,
-            clock=self._clock,
-            durability=self._durability,
-        )
+        return Workflow(self.graph(), self._storage, **self._options)
 
     def graph(self) -> Graph:
         """The frozen graph. Raises WorkflowValidationError for an invalid graph."""
@@ -321,22 +308,21 @@ class WorkflowBuilder:
         )
 
     def _fallbacks(self) -> dict[str, str]:
-        modes = (STOP, SKIP, ISOLATE)
-        return {
-            executor_id: self._fallback(executor_id, policy.on_error)
-            for executor_id, policy in self._policies.items()
-            if policy.on_error not in modes
-        }
-
-    def _fallback(self, executor_id: str, name: str) -> str:
-        fallback_id = self._find(name)
-        if fallback_id is None:
-            names = [STOP, SKIP, ISOLATE, *self._names, *self._nodes]
-            raise GraphConnectivityError(
-                f"on_error={name!r} of executor {executor_id!r} is neither 'stop', 'skip', 'isolate' nor an executor "
-                f"of the graph{did_you_mean(name, names)}. Pass the executor itself, or add it to the graph first."
-            )
-        return fallback_id
+        fallbacks, modes = {}, (STOP, SKIP, ISOLATE)
+        for executor_id, policy in self._policies.items():
+            name = policy.on_error
+            if name in modes:
+                continue
+            fallback_id = self._find(name)
+            if fallback_id is None:
+                names = [*modes, *self._names, *self._nodes]
+                raise GraphConnectivityError(
+                    f"on_error={name!r} of executor {executor_id!r} is neither 'stop', 'skip', 'isolate' nor an "
+                    f"executor of the graph{did_you_mean(name, names)}. Pass the executor itself, or add it to the "
+                    "graph first."
+                )
+            fallbacks[executor_id] = fallback_id
+        return fallbacks
 
     def _ids(self, designated: Designated) -> list[str] | str | None:
         if designated is None or isinstance(designated, str):
@@ -353,8 +339,7 @@ class WorkflowBuilder:
         """The id of a participant in the graph. Validation rejects an unknown one."""
         if isinstance(thing, str):
             return self._names.get(thing, thing)
-        executor_id = self._ids_by_thing.get(id(thing))
-        return executor_id if executor_id is not None else str(getattr(thing, "id", thing))
+        return self._added[id(thing)][1] if id(thing) in self._added else str(getattr(thing, "id", thing))
 
 
 def _callable(what: str, thing: object, *, or_none: bool = False) -> None:

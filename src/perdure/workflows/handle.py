@@ -19,7 +19,7 @@ from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.isolation import isolate
 from perdure.names import checkpoint_id_of, new_item_id
 from perdure.records import CheckpointInfo
-from perdure.workflows.streaming import AgentOutputs
+from perdure.workflows.agent_output import AgentOutputs
 from perdure.workflows.threads import read_history
 from perdure.workflows.time_travel import save_again
 

@@ -83,9 +83,7 @@ async def messages(
 
     Messages inside of sub-workflows name sender and target by their path.
     """
-    storage = checkpoint_storage if checkpoint_storage is not None else workflow.checkpoint_storage
-    if storage is None:
-        raise NoStorage("Reading a thread's messages")
+    storage = choose_storage(workflow, "Reading a thread's messages", checkpoint_storage)
     chosen = choose_thread(workflow, thread_id or None, "messages")
     lineage = await read_lineage(storage, chosen, workflow.name)
     if not lineage:
@@ -261,12 +259,11 @@ async def read_history(
 
 def choose_storage(workflow: Workflow, action: str, argument: Any) -> Any:
     """The storage of a call: its argument, else the workflow's own. Raises NoStorage."""
-    if argument is not None:
-        check_storage(argument)
-        return argument
-    if workflow.checkpoint_storage is None:
+    storage = workflow.checkpoint_storage if argument is None else argument
+    if storage is None:
         raise NoStorage(action)
-    return workflow.checkpoint_storage
+    check_storage(storage)
+    return storage
 
 
 def _store_storage(workflow: Workflow, action: str, argument: Any) -> StoreCheckpointStorage:
@@ -298,18 +295,19 @@ RUNNING = (WorkflowRunState.IN_PROGRESS.value, WorkflowRunState.IN_PROGRESS_PEND
 async def cancel(workflow: Workflow, thread_id: str, *, checkpoint_storage: Any = None) -> bool:
     """End the run of the thread, in whichever process; False if no run owns it, or no such thread exists.
 
-    A run of this process has ended when this returns, and its result is CANCELLED. A run of another process loses the
-    thread: the thread's status is CANCELLED, and the store rejects further commits of that run. Either way
-    `run(thread_id=...)` continues.
+    A run of this process has released the thread when this returns, and its result is CANCELLED. A run of another
+    process loses the thread: the thread's status is CANCELLED, and the store rejects further commits of that run.
+    Either way `run(thread_id=...)` continues.
     """
     check_identifier("thread_id", thread_id)
-    if checkpoint_storage is not None:
-        check_storage(checkpoint_storage)
     storage = workflow.checkpoint_storage if checkpoint_storage is None else checkpoint_storage
+    if storage is not None:
+        check_storage(storage)
     thread = workflow._live.find(thread_id)
     owner: Ownership | None = None if thread is None else thread.owner
     if owner is not None and not owner.is_dead and not owner.is_waiting:
-        await _interrupt(owner)
+        owner.interrupt()
+        await owner.wait()
         if owner.has_entered:
             return True
     if not isinstance(storage, StoreCheckpointStorage):  # other storages have no owners
@@ -320,7 +318,8 @@ async def cancel(workflow: Workflow, thread_id: str, *, checkpoint_storage: Any 
         return False
     run = find_local_run(info.run_id)  # of another workflow object
     if run is not None and not run.is_dead:
-        await _interrupt(run)
+        run.interrupt()
+        await run.wait()
         return True
     if info.run_id is None:
         return False
@@ -383,9 +382,3 @@ async def leave(workflow: Workflow, seconds: float) -> int:
         for wait in waits:
             wait.cancel()
     return sum(run.was_left for run in leaving)
-
-
-async def _interrupt(owner: Ownership) -> None:
-    """Like `on_busy="interrupt"`; returns when the run has released the thread."""
-    owner.interrupt()
-    await owner.wait()

@@ -27,8 +27,8 @@ from perdure.names import OnBusy, new_run_id
 from perdure.records import CheckpointInfo
 from perdure.workflows import threads, time_travel
 from perdure.workflows.agent import WorkflowAgent
+from perdure.workflows.agent_output import AgentOutputs
 from perdure.workflows.handle import RunHandle
-from perdure.workflows.streaming import AgentOutputs
 
 if TYPE_CHECKING:
     from perdure.workflows.migration_check import ThreadFits
@@ -128,10 +128,7 @@ class Workflow:
         self, checkpoint_id: str | CheckpointInfo, checkpoint_storage: Any = None, **options: Any
     ) -> Coroutine[Any, Any, WorkflowRunResult]:
         """`run(checkpoint_id=...)`."""
-        result: Coroutine[Any, Any, WorkflowRunResult] = self.run(
-            checkpoint_id=checkpoint_id, checkpoint_storage=checkpoint_storage, **options
-        )
-        return result
+        return self.run(stream=False, checkpoint_id=checkpoint_id, checkpoint_storage=checkpoint_storage, **options)
 
     def open(
         self,
@@ -143,10 +140,8 @@ class Workflow:
     ) -> RunHandle:
         """A live handle on a thread, for `async with`: send, answer, restore and watch while it runs."""
         options: RunOptions = {"thread_id": thread_id, "on_busy": on_busy, "takeover": takeover}
-        if checkpoint_storage is not None:
-            options["checkpoint_storage"] = checkpoint_storage
-        request = make_request(None, self._storage, options)
-        return RunHandle(self._live, request)
+        options["checkpoint_storage"] = checkpoint_storage
+        return RunHandle(self._live, make_request(None, self._storage, options))
 
     def as_agent(
         self,
@@ -302,7 +297,9 @@ class Workflow:
         from perdure.graph.drawing.svg import to_svg
 
         if isinstance(thread, str):
-            outcomes = _run_in_worker_thread(self.outcomes(thread))
+            # A worker thread runs a loop of its own: this method is not async, and the caller may be in a loop.
+            with ThreadPoolExecutor(1, "perdure drawing") as worker:
+                outcomes = worker.submit(asyncio.run, self.outcomes(thread)).result()
         elif thread is not None:
             outcomes = outcomes_of(thread)
         return to_svg(self._graph, outcomes=outcomes, include_internal_executors=include_internal_executors)
@@ -315,19 +312,7 @@ class Workflow:
         return f"Workflow({self.name!r}, {len(self._graph.nodes)} executors)"
 
 
-def _run_in_worker_thread(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result, for code that is not async, even inside an event loop: a worker thread runs its own loop."""
-    with ThreadPoolExecutor(1, "perdure drawing") as worker:
-        return worker.submit(asyncio.run, work).result()
-
-
-def show_options(function: Any) -> None:
-    """Make `help()` and editors list the options by name."""
-    named = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
-    options = (
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=...) for name in RunOptions.__annotations__
-    )
-    function.__signature__ = inspect.Signature([*named, *options])
-
-
-show_options(Workflow.run)
+# `help()` and editors list the options by name.
+_named = [each for each in inspect.signature(Workflow.run).parameters.values() if each.kind is not each.VAR_KEYWORD]
+_options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=...) for name in RunOptions.__annotations__]
+Workflow.run.__signature__ = inspect.Signature([*_named, *_options])  # type: ignore[attr-defined]

@@ -21,6 +21,7 @@ from tests.unit.agents.test_agent_in_workflows import Boom, flow, last
 from perdure import Executor, WorkflowContext, handler
 from perdure.agents import AgentExecutorResponse, AgentResponseUpdate, AgentSession, Message, tool
 from perdure.agents.base import adapt_agent, take_turn
+from perdure.agents.recording import emit_updates_to
 from perdure.errors import InvalidRun, PerdureError
 
 
@@ -284,3 +285,30 @@ async def test_agent_framework_agent_streams(tmp_path: Path) -> None:
     events = [event async for event in flow(with_framework(tmp_path / "log"), tmp_path).run("Hello", stream=True)]
     text = "".join(event.data.text for event in events if isinstance(event.data, AgentResponseUpdate))
     assert text == "heard: Hello"
+
+
+class Plain(af.BaseAgent):  # type: ignore[misc]  # an untyped base
+    """An agent of the framework that neither streams nor takes options."""
+
+    async def run(self, messages: Any = None, *, session: Any = None) -> Any:
+        return af.AgentResponse(messages=[af.Message("assistant", ["heard"])])
+
+
+class Generating(af.BaseAgent):  # type: ignore[misc]  # an untyped base
+    """An agent of the framework whose stream is an async generator."""
+
+    async def run(self, messages: Any = None, *, stream: bool = False, session: Any = None) -> Any:
+        for text in ("he", "ard"):
+            yield af.AgentResponseUpdate(contents=[af.Content.from_text(text)], role="assistant")
+
+
+@pytest.mark.parametrize("kind", [Plain, Generating])
+async def test_own_agent_of_the_framework_gets_what_its_run_takes(kind: Any, tmp_path: Path) -> None:
+    stream = flow(kind(name=NAME), tmp_path, Next()).run("Hello", stream=True)
+    events = [event async for event in stream]
+    updates = [event.data for event in events if isinstance(event.data, AgentResponseUpdate)]
+    assert "".join(update.text for update in updates) == "heard"
+    assert (await stream.get_final_response()).get_outputs()[-1] == "got heard"
+    with emit_updates_to(lambda update, replayed: None):
+        response = await take_turn(kind(name=NAME), [Message("user", "Hello")], response_format=dict)
+    assert response.text == "heard"

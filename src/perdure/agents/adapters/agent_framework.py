@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import agent_framework
 import msgspec
 import pydantic
 
-from perdure.agents.base import BaseAgent, agent_name, is_from, parameters_of
+from perdure.agents.base import BaseAgent, agent_name, is_from, run_agent
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import FRAMEWORK_STATE, AgentSession, Message, as_messages
-from perdure.agents.conversation.response import AgentResponse, as_response
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.conversation.twins import session_to_framework, to_framework
-from perdure.agents.conversation.update import AgentResponseUpdate, as_update
 from perdure.agents.recording import edited_arguments
 from perdure.agents.tools import FRAMEWORK_OPTIONS, Tool, as_tool
 from perdure.engine.run.stream import ResponseStream
@@ -73,12 +72,15 @@ def put_in_session(edited: Sequence[Content], messages: list[Message], session: 
     pending = state.get(PENDING[1]) if isinstance(state, Mapping) else None
     for answer in edited:
         call = answer.function_call
+        assert call is not None  # noqa: S101  # it has the edited arguments
+        arguments = call.parse_arguments()
         matches = [item for item in pending or () if isinstance(item, dict) and _is_about(item, answer)]
-        if call is not None and matches and isinstance(matches[0].get("function_call"), dict):
-            matches[0]["function_call"]["arguments"] = call.parse_arguments()
+        if matches and isinstance(matches[0].get("function_call"), dict):
+            matches[0]["function_call"]["arguments"] = arguments
             continue
         messages = [_with_rejected(message, answer) for message in messages]
-        messages.append(Message("user", _approved_instead(answer)))
+        text = f"The call of {call.name!r} was not approved as it was. It is approved with these arguments: "
+        messages.append(Message("user", text + msgspec.json.encode(arguments).decode()))
     return messages
 
 
@@ -111,12 +113,6 @@ def _reason(answer: Content) -> str:
     return f"The call of {call.name if call else None!r} was not approved: {answer.reason}"
 
 
-def _approved_instead(answer: Content) -> str:
-    call = answer.function_call
-    name, arguments = (call.name, msgspec.json.encode(call.parse_arguments()).decode()) if call else (None, "")
-    return f"The call of {name!r} was not approved as it was. It is approved with these arguments: {arguments}"
-
-
 class EndOfTurn(agent_framework.FunctionMiddleware):  # type: ignore[misc]  # an untyped base
     """Ends the turn after a call of one of these tools: the model gets no further request."""
 
@@ -141,44 +137,39 @@ class FrameworkAgent(BaseAgent):
         """Whether its next turn must begin with the results of a turn that EndOfTurn ended: it saves results with the
         next request to the model only."""
 
-    def run(
+    async def run(  # type: ignore[override]  # its updates are emitted during the turn
         self,
         messages: Any = None,
         *,
-        stream: bool = False,
         session: AgentSession | None = None,
         tools: Iterable[Any] = (),
         response_format: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        new = as_messages(messages)
-        takes = parameters_of(self.agent)
-        options = {name: value for name, value in kwargs.items() if takes is None or name in takes}
+        function_invocation_kwargs: Mapping[str, Any] | None = None,
+        client_kwargs: Mapping[str, Any] | None = None,
+    ) -> AgentResponse:
+        options: dict[str, Any] = {
+            "function_invocation_kwargs": function_invocation_kwargs,
+            "client_kwargs": client_kwargs,
+        }
         more = list(tools)
-        if more and (takes is None or "tools" in takes):
+        if more:
             options["tools"] = [_as_their_tool(tool) for tool in more]
         ending = frozenset(tool.name for tool in more if getattr(tool, "ends_turn", False))
         if ending and "middleware" in inspect.signature(self.agent.run).parameters:
             options["middleware"] = [EndOfTurn(ending)]
-            options["options"] = {**options.get("options", {}), "allow_multiple_tool_calls": False}
+            options["options"] = {"allow_multiple_tool_calls": False}
         if response_format is not None:
             options["options"] = {**options.get("options", {}), "response_format": _as_their_format(response_format)}
-        return self._stream(new, session, options) if stream else self._run(new, session, options)
-
-    async def _run(
-        self, new: Sequence[Message], session: AgentSession | None, options: dict[str, Any]
-    ) -> AgentResponse:
-        own = self._own_session(session)
-        messages = self._their_messages(new, session, own)
-        response = as_response(await self.agent.run(messages, session=own, **options), self.name)
-        _save_session(session, own)
+        own: Any = None
+        if session is not None:
+            state = session.state.get(FRAMEWORK_STATE)
+            own = session_to_framework(session) if state is None else agent_framework.AgentSession.from_dict(state)
+        theirs = self._their_messages(as_messages(messages), session, own)
+        response = await run_agent(self.agent, self.name, theirs, own, options)
+        if session is not None:
+            session.state[FRAMEWORK_STATE] = own.to_dict()
+            session.service_session_id = own.service_session_id
         return response
-
-    def _stream(self, new: Sequence[Message], session: AgentSession | None, options: dict[str, Any]) -> _Stream:
-        own = self._own_session(session)
-        messages = self._their_messages(new, session, own)
-        stream = self.agent.run(messages, stream=True, session=own, **options)
-        return _Stream(stream, self.name, lambda: _save_session(session, own))
 
     def _their_messages(self, new: Sequence[Message], session: AgentSession | None, own: Any) -> list[Any]:
         """The new messages in the framework's types. A new session of the framework gets all earlier messages too."""
@@ -189,43 +180,6 @@ class FrameworkAgent(BaseAgent):
         if isinstance(self.agent, agent_framework.RawAgent):  # it calls with the arguments in its session
             messages = put_in_session(edited, messages, own)
         return list(map(to_framework, messages))
-
-    def _own_session(self, session: AgentSession | None) -> Any:
-        if session is None:
-            return None
-        state = session.state.get(FRAMEWORK_STATE)
-        return session_to_framework(session) if state is None else agent_framework.AgentSession.from_dict(state)
-
-
-class _Stream:
-    """The updates of a framework's stream, and its own final response: it has what updates do not have."""
-
-    def __init__(self, stream: Any, agent_name: str, end: Callable[[], None]) -> None:
-        self._stream = stream
-        self._agent_name = agent_name
-        self._end = end
-        self._updates: list[Any] = []
-
-    async def __aiter__(self) -> AsyncIterator[AgentResponseUpdate]:
-        if inspect.isawaitable(self._stream) and not hasattr(self._stream, "__aiter__"):
-            self._stream = await self._stream
-        async for update in self._stream:
-            self._updates.append(update)
-            yield as_update(update, self._agent_name)
-
-    async def get_final_response(self) -> AgentResponse:
-        if hasattr(self._stream, "get_final_response"):
-            response = await self._stream.get_final_response()
-        else:  # the async generator of an agent of the user's
-            response = agent_framework.AgentResponse.from_updates(self._updates)
-        self._end()
-        return as_response(response, self._agent_name)
-
-
-def _save_session(session: AgentSession | None, own: Any) -> None:
-    if session is not None:
-        session.state[FRAMEWORK_STATE] = own.to_dict()
-        session.service_session_id = own.service_session_id
 
 
 class _PlainModel(pydantic.BaseModel):

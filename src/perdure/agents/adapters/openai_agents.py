@@ -133,16 +133,16 @@ class SdkAgent(RecordingAgent):
         **kwargs: Any,
     ) -> AgentResponse:
         requests = Requests(self.name)
-        own = _for_one_turn(self.agent, [as_tool(tool) for tool in tools], response_format)
         defaults = sdk.RunConfig()
         config = dataclasses.replace(defaults, model_provider=RecordingProvider(defaults.model_provider, requests))
         conversation = [*(session.messages if session is not None else ()), *messages]
-        agent, own_calls = _record_agent(own, requests), calls_of(conversation, self.name)
+        agent = _record_agent(self.agent, requests, [as_tool(tool) for tool in tools], response_format)
+        own_calls = calls_of(conversation, self.name)
         theirs = [item for message in conversation for item in self._as_theirs(message, own_calls)]
         items, usage, result = await self._run_until_done(agent, theirs, config, requests)
         # A tool that ended the turn has the last item: its result is not an output of the model.
         is_cut = isinstance(result.new_items[-1] if result.new_items else None, sdk.ToolCallOutputItem)
-        has_value = own.output_type not in (None, str) and not is_cut
+        has_value = agent.output_type not in (None, str) and not is_cut
         return AgentResponse(
             messages=tuple(message for item in items for message in self._as_ours(item)),
             agent_id=self.id,
@@ -247,25 +247,12 @@ def _call_of(item: Any) -> Content:
     return Content.from_function_call(item.call_id, item.name, arguments=item.arguments)
 
 
-def _for_one_turn(agent: sdk.Agent[Any], tools: list[Tool], response_format: Any) -> sdk.Agent[Any]:
-    changes: dict[str, Any] = {}
-    if response_format is not None:
-        changes["output_type"] = response_format
-    if tools:
-        changes["tools"] = [*agent.tools, *map(_as_their_tool, tools)]
-    last = [tool.name for tool in tools if tool.ends_turn]
-    if last:
-        changes["tool_use_behavior"] = sdk.StopAtTools(stop_at_tool_names=last)
-    return agent.clone(**changes) if changes else agent
-
-
 def _as_their_tool(tool: Tool) -> Any:
     if tool.context_parameter is not None:
         raise TypeError(f"The tool {tool.name!r} takes a ToolContext, which the OpenAI Agents SDK does not provide.")
-    approval = tool.approval
 
     async def needs_approval(context: Any, arguments: dict[str, Any], call_id: str) -> bool:
-        return approval(arguments) if callable(approval) else bool(approval)
+        return tool.needs_approval(arguments)
 
     return sdk.function_tool(
         tool.function,
@@ -276,9 +263,17 @@ def _as_their_tool(tool: Tool) -> Any:
     )
 
 
-def _record_agent(agent: sdk.Agent[Any], requests: Requests) -> sdk.Agent[Any]:
-    """A copy with a recorded model and recorded function tools."""
-    changes: dict[str, Any] = {"tools": [_record_tool(tool, requests) for tool in agent.tools]}
+def _record_agent(
+    agent: sdk.Agent[Any], requests: Requests, tools: Sequence[Tool] = (), response_format: Any = None
+) -> sdk.Agent[Any]:
+    """A copy with a recorded model and recorded function tools, these included, and with this type of output."""
+    all_tools = (*agent.tools, *map(_as_their_tool, tools))
+    changes: dict[str, Any] = {"tools": [_record_tool(tool, requests) for tool in all_tools]}
+    if response_format is not None:
+        changes["output_type"] = response_format
+    last = [tool.name for tool in tools if tool.ends_turn]
+    if last:
+        changes["tool_use_behavior"] = sdk.StopAtTools(stop_at_tool_names=last)
     if isinstance(agent.model, sdk.Model):
         changes["model"] = RecordingOpenAIModel(agent.model, requests)
     changes["handoffs"] = [_record_agent(to, requests) if isinstance(to, sdk.Agent) else to for to in agent.handoffs]

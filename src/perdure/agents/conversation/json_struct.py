@@ -32,13 +32,7 @@ def framework_class(name: str) -> Any:
     return getattr(sys.modules.get("agent_framework"), name, None)
 
 
-if TYPE_CHECKING:
-    StructType = msgspec.StructMeta
-else:
-    StructType = type(msgspec.Struct)  # older releases do not name it
-
-
-class TwinType(StructType):
+class TwinType(msgspec.StructMeta):
     """The type of a class of ours that has the name and the attributes of one in Agent Framework, in its `twin`.
 
     Instances of the framework's class are instances of ours too. `is_own` is false for them.
@@ -75,8 +69,6 @@ class JsonStruct(msgspec.Struct, metaclass=TwinType):
     """Fields that hold one of these types, or several."""
     free: ClassVar[frozenset[str]] = frozenset()
     """Fields that hold any value."""
-    shown: ClassVar[frozenset[str]] = frozenset({"additional_properties"})
-    """Fields that `to_dict` has even if they are empty."""
     hidden: ClassVar[frozenset[str]] = frozenset({"raw_representation"})
     """Fields that `to_dict` leaves out."""
 
@@ -85,7 +77,7 @@ class JsonStruct(msgspec.Struct, metaclass=TwinType):
         data: dict[str, Any] = {} if self.kind is None else {"type": self.kind}
         for field in msgspec.structs.fields(self):
             name, value = field.name, getattr(self, field.name)
-            is_set = value not in (None, field.default) or (name in self.shown and value is not None)
+            is_set = value not in (None, field.default) or (name == "additional_properties" and value is not None)
             if name in self.hidden or name in (exclude or ()) or (exclude_none and not is_set):
                 continue
             data[name] = self._encode_field(name, value)

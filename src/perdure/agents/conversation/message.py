@@ -101,9 +101,7 @@ def as_messages(value: Any) -> list[Message]:
 def _to_stored(message: Message) -> list[Any]:
     """The fields in order, up to the last set field; plain texts as strings."""
     contents = [content.text if is_plain_text(content) else content for content in message.contents]
-    raw = message.raw_representation
-    if raw is not None and not is_json(raw):
-        raw = None
+    raw = message.raw_representation if is_json(message.raw_representation) else None
     fields = [message.role, contents, message.author_name, message.message_id, message.additional_properties, raw]
     while len(fields) > 2 and not fields[-1] and fields[-1] is not False:
         fields.pop()
@@ -145,12 +143,8 @@ class AgentSession(msgspec.Struct, kw_only=True, omit_defaults=True, metaclass=T
 
     def copy(self, *, session_id: str | None = None) -> AgentSession:
         """An independent copy."""
-        return AgentSession(
-            session_id=session_id or self.session_id,
-            messages=isolate(self.messages),
-            service_session_id=self.service_session_id,
-            state=isolate(self.state),
-        )
+        parts = {"messages": isolate(self.messages), "state": isolate(self.state)}
+        return msgspec.structs.replace(self, session_id=session_id or self.session_id, **parts)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -91,7 +92,8 @@ class AgentResponse(_Response, omit_defaults=True, repr_omit_defaults=True, kw_o
         self.messages = list(map(as_message, messages))
         self.additional_properties = dict(self.additional_properties or {})
         if isinstance(self.response_format, type) and self.value is None:
-            self.value = find_value(self, self.response_format)
+            with contextlib.suppress(ValueError):
+                self.value = value_in(self, self.response_format)
 
     @property
     def text(self) -> str:
@@ -226,14 +228,6 @@ def value_in(response: AgentResponse, kind: type[T]) -> T:
         except ValueError as error:
             problem = str(error)
     raise ValueError(f"Not a {name}: {problem}. The answer was: {text[:500]!r}")
-
-
-def find_value(response: AgentResponse, kind: type[T]) -> T | None:
-    """`value_in`, or None if the response has no such value."""
-    try:
-        return value_in(response, kind)
-    except ValueError:
-        return None
 
 
 def _validator(kind: type[T]) -> Callable[[Any], T]:

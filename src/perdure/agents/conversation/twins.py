@@ -56,18 +56,12 @@ def session_to_framework(session: AgentSession) -> Any:
     return theirs
 
 
-def _session_to_own(theirs: Any) -> AgentSession:
-    session = as_session(theirs)
-    assert session is not None  # noqa: S101  # only None gives None
-    return session
-
-
 _TWINS = (
     Twin(Content, as_content, to_framework),
     Twin(Message, as_message, to_framework),
     Twin(AgentResponse, lambda value: as_response(value, None), to_framework),
     Twin(AgentResponseUpdate, lambda value: as_update(value, None), to_framework),
-    Twin(AgentSession, _session_to_own, session_to_framework),
+    Twin(AgentSession, as_session, session_to_framework),
 )
 _loaded: dict[type, Twin] = {}
 
@@ -88,6 +82,4 @@ def _fields_of_session(session: Any) -> list[Any]:
 
 
 def _session_of(fields: list[Any]) -> Any:
-    session = framework_class("AgentSession")(session_id=fields[0], service_session_id=fields[1])
-    session.state = fields[2]
-    return session
+    return session_to_framework(AgentSession(session_id=fields[0], service_session_id=fields[1], state=fields[2]))

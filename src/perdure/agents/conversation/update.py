@@ -193,17 +193,16 @@ def _append(contents: list[Content], more: Sequence[Content]) -> None:
     separate."""
     for index, content in enumerate(more):
         last = contents[-1] if contents and index == 0 else None
-        if last is not None and (_is_same_text(last, content) or _is_same_call(last, content)):
+        if last is not None and _is_continued(last, content):
             contents[-1] = last + content
         else:
             contents.append(content)
 
 
-def _is_same_call(last: Content, content: Content) -> bool:
-    return content.type == last.type == "function_call" and content.call_id in (None, "", last.call_id)
-
-
-def _is_same_text(last: Content, content: Content) -> bool:
-    is_text = content.type == last.type and content.type in ("text", "text_reasoning")
+def _is_continued(last: Content, content: Content) -> bool:
+    if last.type != content.type:
+        return False
+    if content.type == "function_call":
+        return content.call_id in (None, "", last.call_id)
     has_properties = content.additional_properties or last.additional_properties
-    return is_text and content.id in (None, last.id) and not has_properties
+    return content.type in ("text", "text_reasoning") and content.id in (None, last.id) and not has_properties
