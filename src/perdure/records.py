@@ -6,7 +6,7 @@ visit them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from itertools import chain
@@ -174,6 +174,23 @@ class PendingRequest(msgspec.Struct, frozen=True, gc=False):
     """The store fills it in when it lists requests."""
 
 
+class RequestPart(msgspec.Struct, omit_defaults=True):
+    """A `PendingRequest` in the file of its thread."""
+
+    request_id: str
+    executor_id: str
+    asked_at: datetime
+    deadline: datetime | None = None
+    assignee: str | None = None
+
+    def request(self, thread_id: str) -> PendingRequest:
+        return PendingRequest(thread_id, *msgspec.structs.astuple(self))
+
+
+def to_request_parts(requests: Iterable[PendingRequest]) -> list[RequestPart]:
+    return msgspec.convert([*requests], list[RequestPart], from_attributes=True)
+
+
 class ThreadInfo(msgspec.Struct, frozen=True, gc=False):
     """A thread's status, read without its content."""
 
@@ -326,10 +343,10 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):
     root: bytes
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class Answer(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How a request was settled: answered, expired or withdrawn. A second answer is rejected."""
 
-    answered_at: datetime
+    answered_at: AwareTime
     answered_by: str | None = None
     expired_for: str | None = None
     """The executor that asked, if the deadline passed without an answer or a default."""

@@ -215,6 +215,12 @@ class Store(Protocol):
         """Close files and connections. Idempotent; a later call opens them again."""
 
 
+def count_bytes(commit: Commit) -> int:
+    """Of its new chunks, its root and its events, as encoded."""
+    of_events = 0 if commit.events is None else len(commit.events.body)
+    return len(commit.root or b"") + of_events + sum(map(len, commit.chunks.values()))
+
+
 # ---------------------------------------------------------------- a thread under another id
 
 

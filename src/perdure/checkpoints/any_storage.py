@@ -36,15 +36,12 @@ class CheckpointStorage(Protocol):
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> CheckpointID:
         """Save the checkpoint; it replaces one with the same id."""
-        ...
 
     async def load(self, checkpoint_id: CheckpointID) -> WorkflowCheckpoint:
         """Raises CheckpointNotFound."""
-        ...
 
     async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
         """In the order of their commits, oldest first."""
-        ...
 
     async def delete(self, checkpoint_id: CheckpointID) -> bool: ...
 
@@ -57,7 +54,6 @@ class PlainThread(msgspec.Struct, eq=False):
     """The `StoredThread` of a storage with only the six methods: the same methods, with the same promises."""
 
     has_journal: ClassVar = False
-    has_inbox: ClassVar = False
     is_stale: ClassVar = False
     _storage: CheckpointStorage
     _thread_id: str

@@ -142,10 +142,6 @@ class LocalBus:
         for subscription in self.subscriptions.get(thread_id, ()):
             subscription.notify()
 
-    def subscribe(self, thread_id: str, interval: Callable[[int], float]) -> LocalSubscription:
-        """`async with bus.subscribe(...) as subscription`. `interval`: that of `LocalSubscription`."""
-        return LocalSubscription(self, thread_id, interval)
-
     def add(self, thread_id: str, subscription: LocalSubscription) -> None:
         with self._lock:
             self.subscriptions[thread_id] = (*self.subscriptions.get(thread_id, ()), subscription)
@@ -173,7 +169,7 @@ class NotifyingStore:
         self.publish, self.has_subscribers = bus.publish, bus.has_subscribers
 
     def subscribe(self, thread_id: str) -> LocalSubscription:
-        return self.bus.subscribe(thread_id, self.poll_interval.after)
+        return LocalSubscription(self.bus, thread_id, self.poll_interval.after)
 
 
 _BUSES: WeakSet[LocalBus] = WeakSet()

@@ -31,15 +31,6 @@ SURROGATES = range(0xD800, 0xE000)
 """Codes that are not characters: no stored text contains one."""
 
 
-def is_writable(text: str) -> bool:
-    """Whether the text can be stored. No stored text begins with one that cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def first_after(prefix: str) -> str | None:
     """The first text after all that begin with this one; None if there is none."""
     for place in range(len(prefix) - 1, -1, -1):
@@ -150,12 +141,6 @@ class Chunks(Mapping[str, bytes]):
 unpack_body = msgspec.json.Decoder(Body).decode
 """Raises msgspec.DecodeError, or ValidationError, which is one."""
 _chunks_decoder = msgspec.json.Decoder(_Chunks)
-
-
-def count_bytes(commit: Commit) -> int:
-    """Of its payloads."""
-    of_events = 0 if commit.events is None else len(commit.events.body)
-    return len(commit.root or b"") + of_events + sum(map(len, commit.chunks.values()))
 
 
 def to_body(commit: Commit) -> Body:

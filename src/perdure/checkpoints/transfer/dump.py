@@ -25,8 +25,9 @@ from perdure.records import (
     JournalEntry,
     Lease,
     LoggedEvents,
-    PendingRequest,
+    RequestPart,
     ThreadHeader,
+    to_request_parts,
 )
 
 _START = b'{"sum":"'
@@ -72,14 +73,6 @@ class ThreadLine(msgspec.Struct, tag="perdure thread", tag_field="line", omit_de
     pins: list[int] = []
 
 
-class RequestPart(msgspec.Struct, omit_defaults=True):
-    request_id: str
-    executor_id: str
-    asked_at: datetime
-    deadline: datetime | None = None
-    assignee: str | None = None
-
-
 class CommitLine(msgspec.Struct, tag="commit", tag_field="line", omit_defaults=True):
     number: _Count
     status: str = ""
@@ -122,10 +115,7 @@ class EndLine(msgspec.Struct, tag="end", tag_field="line"):
 
 def _thread_line(header: ThreadHeader) -> ThreadLine:
     parts = {
-        "requests": [
-            msgspec.convert(request, RequestPart, from_attributes=True)
-            for request in sorted(header.requests, key=lambda request: request.request_id)
-        ],
+        "requests": to_request_parts(sorted(header.requests, key=lambda request: request.request_id)),
         "journal": [(entry.number, entry.delivery_id, Raw(entry.body)) for entry in header.journal],
         "inbox": [(item.item_id, item.kind, Raw(item.body)) for item in header.inbox],
         "consumed": sorted(header.consumed),
@@ -188,7 +178,7 @@ def _read_header(line: ThreadLine) -> ThreadHeader:
     fields = msgspec.structs.asdict(line)
     del fields["version"]
     parts = {
-        "requests": [PendingRequest(line.thread_id, *msgspec.structs.astuple(each)) for each in line.requests],
+        "requests": [part.request(line.thread_id) for part in line.requests],
         "journal": [JournalEntry(number, delivery_id, bytes(body)) for number, delivery_id, body in line.journal],
         "inbox": [InboxItem(item_id, kind, bytes(body)) for item_id, kind, body in line.inbox],
     }

@@ -282,7 +282,7 @@ class Opening:
             await stored_thread.load_head()  # the last run migrated the head but did not store it
         if thread.is_dirty:
             await loop.memory.restore_here()
-        if stored_thread.has_inbox:  # only the store's items: another object may have delivered the others
+        if stored_thread.has_journal:  # only the store's items: another object may have delivered the others
             standing = thread.position if named is None else named
             loaded = stored_thread.load_inbox(standing.renamed_types)
             for item_id, item in thread.inbox.items():
