@@ -6,7 +6,7 @@ visit them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from itertools import chain
@@ -182,13 +182,6 @@ class RequestPart(msgspec.Struct, omit_defaults=True):
     asked_at: datetime
     deadline: datetime | None = None
     assignee: str | None = None
-
-    def request(self, thread_id: str) -> PendingRequest:
-        return PendingRequest(thread_id, *msgspec.structs.astuple(self))
-
-
-def to_request_parts(requests: Iterable[PendingRequest]) -> list[RequestPart]:
-    return msgspec.convert([*requests], list[RequestPart], from_attributes=True)
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, gc=False):

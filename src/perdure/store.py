@@ -40,6 +40,10 @@ Rewrite: TypeAlias = Callable[[str, str, bytes], bytes]
 its thread and kind (number of the commit, digest, delivery id, item id), and its bytes."""
 
 
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""Called after each thread: how many are done, how many exist, and its id."""
+
+
 class Subscription(Protocol):
     """Receives the notifications of one thread. A notification is a hint: it may be lost, so correctness must not
     depend on it."""
@@ -213,12 +217,6 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Close files and connections. Idempotent; a later call opens them again."""
-
-
-def count_bytes(commit: Commit) -> int:
-    """Of its new chunks, its root and its events, as encoded."""
-    of_events = 0 if commit.events is None else len(commit.events.body)
-    return len(commit.root or b"") + of_events + sum(map(len, commit.chunks.values()))
 
 
 # ---------------------------------------------------------------- a thread under another id

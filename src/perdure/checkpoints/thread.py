@@ -27,7 +27,7 @@ from perdure.isolation import is_fully_copied
 from perdure.names import digest_of
 from perdure.observing import CommitWritten, notify_observers, observers
 from perdure.records import CheckpointInfo, Commit, JournalEntry, OpenedThread
-from perdure.store import Store, count_bytes
+from perdure.store import Store
 
 TAKEN_BACK = {"taken_back": True}
 """A journal entry that cancels the outcome before it: the journal is append-only."""
@@ -214,7 +214,7 @@ class StoredThread:
         except Exception as error:
             raise StorageFailed(type(self._store).__name__, "commit", repr(error)) from error
         if observers:
-            notify_observers(CommitWritten(count_bytes(commit)))
+            notify_observers(CommitWritten(size_of(commit)))
         if self.feed is not None and commit.events is not None:
             self.feed.publish_commit(trees, commit.events)
         if on_saved is not None:
@@ -247,6 +247,12 @@ class StoredThread:
             retained = self._retained
             self._base.retained = retained if retained is not None and len(retained) <= MAX_CARRIED_ENTRIES else None
             self._recent.put(self._lease, self.number, self._base)
+
+
+def size_of(commit: Commit) -> int:
+    """Bytes of the new chunks, the root and the events, as encoded."""
+    events = 0 if commit.events is None else len(commit.events.body)
+    return len(commit.root or b"") + sum(map(len, commit.chunks.values())) + events
 
 
 Migrate = Callable[[Tree, CheckpointInfo, Codec], Tree]

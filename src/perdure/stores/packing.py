@@ -143,6 +143,12 @@ unpack_body = msgspec.json.Decoder(Body).decode
 _chunks_decoder = msgspec.json.Decoder(_Chunks)
 
 
+def count_bytes(commit: Commit) -> int:
+    """Of its payloads."""
+    of_events = 0 if commit.events is None else len(commit.events.body)
+    return len(commit.root or b"") + of_events + sum(map(len, commit.chunks.values()))
+
+
 def to_body(commit: Commit) -> Body:
     root, events = NOTHING if commit.root is None else msgspec.Raw(commit.root), commit.events
     chunks = dict(zip(commit.chunks, map(msgspec.Raw, commit.chunks.values()), strict=True))

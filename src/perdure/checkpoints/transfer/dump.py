@@ -25,9 +25,9 @@ from perdure.records import (
     JournalEntry,
     Lease,
     LoggedEvents,
+    PendingRequest,
     RequestPart,
     ThreadHeader,
-    to_request_parts,
 )
 
 _START = b'{"sum":"'
@@ -114,8 +114,9 @@ class EndLine(msgspec.Struct, tag="end", tag_field="line"):
 
 
 def _thread_line(header: ThreadHeader) -> ThreadLine:
+    requests = sorted(header.requests, key=lambda request: request.request_id)
     parts = {
-        "requests": to_request_parts(sorted(header.requests, key=lambda request: request.request_id)),
+        "requests": msgspec.convert(requests, list[RequestPart], from_attributes=True),
         "journal": [(entry.number, entry.delivery_id, Raw(entry.body)) for entry in header.journal],
         "inbox": [(item.item_id, item.kind, Raw(item.body)) for item in header.inbox],
         "consumed": sorted(header.consumed),
@@ -178,7 +179,7 @@ def _read_header(line: ThreadLine) -> ThreadHeader:
     fields = msgspec.structs.asdict(line)
     del fields["version"]
     parts = {
-        "requests": [part.request(line.thread_id) for part in line.requests],
+        "requests": [PendingRequest(line.thread_id, *msgspec.structs.astuple(each)) for each in line.requests],
         "journal": [JournalEntry(number, delivery_id, bytes(body)) for number, delivery_id, body in line.journal],
         "inbox": [InboxItem(item_id, kind, bytes(body)) for item_id, kind, body in line.inbox],
     }

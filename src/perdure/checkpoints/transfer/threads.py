@@ -18,6 +18,7 @@ import msgspec
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import new_checkpoint_id
+from perdure.checkpoints.thread import size_of
 from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter
 from perdure.checkpoints.transfer.integrity import ROW_ERRORS, ThreadIntegrity
 from perdure.clock import complete
@@ -25,7 +26,7 @@ from perdure.errors import DamagedCheckpoint, NoThreadFile, PerdureError, Thread
 from perdure.names import check_identifier
 from perdure.platform import fsync_file, fsync_folder
 from perdure.records import CheckpointInfo, Commit, Damage, ThreadHeader, ThreadInfo
-from perdure.store import Store, count_bytes, rename_commit, rename_header
+from perdure.store import Store, rename_commit, rename_header
 
 MAX_TRIES = 20
 """How often an export reads a thread that is pruned meanwhile."""
@@ -212,7 +213,7 @@ async def read_commits(
         if not page:
             return
         after = page[-1].number
-        count = max(1, len(page) * PAGE_BYTES // max(sum(map(count_bytes, page)), 1))
+        count = max(1, len(page) * PAGE_BYTES // max(sum(map(size_of, page)), 1))
         limit = min(count, 4 * limit, MAX_PAGE_COMMITS)
         yield page
 

@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.errors import NewerFormat
 from perdure.names import digest_of
-from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, RequestPart, ThreadHeader, to_request_parts
+from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, PendingRequest, RequestPart, ThreadHeader
 from perdure.stores.packing import from_timestamp, pack_body, to_timestamp
 
 VERSION = 1
@@ -161,11 +161,15 @@ def commit_line(commit: Commit, context: LineContext) -> FileCommitLine:
         0 if events is None else events.count,
         tuple(commit.unsettled),
         tuple(commit.consumed),
-        None if requests is None else to_request_parts(requests),
+        None if requests is None else msgspec.convert(requests, list[RequestPart], from_attributes=True),
         commit.due_at,
         tuple(commit.prunes),
         commit.prunes_events_before,
     )
+
+
+def _pending_requests(thread_id: str, parts: Sequence[RequestPart]) -> list[PendingRequest]:
+    return [PendingRequest(thread_id, *msgspec.structs.astuple(part)) for part in parts]
 
 
 _OF_COMMIT = ("unsettled", "consumed", "status", "parent", "due_at", "prunes")
@@ -187,7 +191,7 @@ def to_commit(thread_id: str, line: FileCommitLine, context: LineContext) -> Com
         events=LoggedEvents(line.first_seq or context.last_seq + 1, line.events, b"") if line.events else None,
         run_id=run_id or "",
         timestamp=timestamp,
-        requests=None if line.requests is None else [part.request(thread_id) for part in line.requests],
+        requests=None if line.requests is None else _pending_requests(thread_id, line.requests),
         prunes_events_before=line.events_dropped_before,
         **{name: getattr(line, name) for name in _OF_COMMIT},
     )
@@ -208,7 +212,7 @@ def lines_of_thread(
         generation=os.urandom(8).hex(),
         workflow_name=header.workflow_name or None,
         events_dropped_before=events_dropped_before,
-        requests=to_request_parts(header.requests),
+        requests=msgspec.convert(header.requests, list[RequestPart], from_attributes=True),
         garbage=int(has_garbage),
         **{name: getattr(header, name) for name in _OF_HEADER},
     )
@@ -227,6 +231,6 @@ def thread_header(line: FileThreadLine, head: int | None, due_at: datetime | Non
         workflow_name=line.workflow_name or "",
         head=head,
         due_at=due_at,
-        requests=[part.request(line.thread_id) for part in line.requests],
+        requests=_pending_requests(line.thread_id, line.requests),
         **{name: getattr(line, name) for name in _OF_HEADER},
     )

@@ -24,9 +24,9 @@ from perdure.records import (
     ThreadHeader,
     ThreadInfo,
 )
-from perdure.store import Rewrite, count_bytes
+from perdure.store import Rewrite
 from perdure.stores import garbage
-from perdure.stores.packing import Changes
+from perdure.stores.packing import Changes, count_bytes
 
 _OF_HEADER = ("workflow_name", "number", "fence", "status", "updated_at", "last_seq", "first_seq", "head", "due_at")
 """The fields that a thread and its header have in common."""

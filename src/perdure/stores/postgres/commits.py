@@ -19,8 +19,7 @@ from weakref import WeakKeyDictionary
 from perdure.clock import await_uncancelled
 from perdure.errors import ThreadConflict
 from perdure.records import Commit
-from perdure.store import count_bytes
-from perdure.stores.packing import RUN, consumed_seal
+from perdure.stores.packing import RUN, consumed_seal, count_bytes
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT
 from perdure.stores.postgres.database import Batcher, Database, OutcomeUnknown, PgSession
 from perdure.stores.postgres.leases import HeldThread
