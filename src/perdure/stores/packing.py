@@ -225,7 +225,6 @@ def consumed_seal(thread_id: str, item_id: str) -> bytes:
 
 
 def find_damage(thread_id: str, check: Callable[..., object], *args: Any) -> list[Damage]:
-    """The damage that the check raises."""
     try:
         check(*args)
     except DamagedCheckpoint as error:

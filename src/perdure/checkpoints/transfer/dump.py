@@ -306,7 +306,6 @@ class DumpReader:
         raise NoThreadFile(self._name, f"it was cut off after line {self._index + 1}")
 
     def error(self, reason: str) -> NoThreadFile:
-        """An error about the last read line."""
         return NoThreadFile(self._name, f"line {self._index + 1} is damaged: {reason}")
 
     def _content(self, data: bytes) -> bytes:

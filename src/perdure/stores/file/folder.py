@@ -232,7 +232,6 @@ def is_torn(data: bytes) -> bool:
 
 
 def parse_thread_id(first_line: bytes) -> str | None:
-    """The id of the thread that a file's first line names."""
     try:
         content = msgspec.json.decode(first_line)
         line = from_line(content["thread_id"], first_line)

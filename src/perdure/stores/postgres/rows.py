@@ -171,7 +171,6 @@ def read_info(thread_id: str, row: Any, previous: str | None) -> CheckpointInfo:
 
 
 def commit_label(row: Any) -> str:
-    """The name of a commit in an error."""
     return unpack_id(row["checkpoint_id"]) or f"of commit {row['number']}"
 
 
