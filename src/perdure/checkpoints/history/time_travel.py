@@ -215,7 +215,7 @@ async def commit_again(thread: OpenThread, change: Change | None = None) -> Chec
     if change is not None:  # copies, before and after: the commit shares no value with a live thread or the caller
         head = copy_checkpoint(change(copy_checkpoint(head, thread.codec)), thread.codec)
     again = make_repeat(head, thread.number + 1, status)
-    await complete(thread.commit(again, (), "", status, unsettled=tuple(thread.load_journal())))
+    await complete(thread.commit(again, (), "", status, unsettled=tuple(thread.tail.journal())))
     return again.info
 
 
@@ -225,7 +225,7 @@ async def commit_cleared(thread: OpenThread) -> tuple[CheckpointInfo, tuple[str,
     head = await thread.load_head()
     if head is None:
         return None
-    discarded = tuple(thread.load_inbox(head.renamed_types))
+    discarded = tuple(thread.tail.inbox(thread.codec, head.renamed_types))
     status = WorkflowRunState.IDLE.value
     cleared = make_repeat(clear_checkpoint(copy_checkpoint(head, thread.codec)), thread.number + 1, status)
     await complete(thread.commit(cleared, (), "", status, consumed=discarded))
