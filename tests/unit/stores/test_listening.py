@@ -147,9 +147,9 @@ async def test_subscriber_whose_loop_was_closed_does_not_disturb_publishing() ->
         task = loop.create_task(wait())
         loop.run_until_complete(asyncio.sleep(0))
         task.cancel()
-        subscriptions[0]._waiter, left = None, loop.create_future()
+        subscriptions[0]._waker._waiter, left = None, loop.create_future()
         loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
-        subscriptions[0]._waiter = left  # as if it had been killed while it waited
+        subscriptions[0]._waker._waiter = left  # as if it had been killed while it waited
         loop.close()
 
     thread = threading.Thread(target=run)
