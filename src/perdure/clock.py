@@ -1,4 +1,4 @@
-"""Time as a dependency, and waiting for work: to its end although the caller was cancelled, or for a limited time.
+"""Time as a dependency, and waiting: for work despite a cancellation, for a limited time, for another OS thread.
 
 Code that waits, stamps or limits takes a clock, so that tests need not sleep.
 """
