@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -60,11 +60,15 @@ async def follow(
     storage: StoreCheckpointStorage, thread_id: str, declared: DeclaredTypes | None, after: int | None, **options: bool
 ) -> AsyncIterator[WorkflowEvent]:
     """`StoreCheckpointStorage.follow`, with the declared types of a workflow. The options are those of the follower."""
-    async with ThreadFollower(storage, thread_id, lambda: declared, after, **options) as follower:
+    follower = ThreadFollower(storage, thread_id, lambda: declared, after, **options)
+    follower.open()
+    try:
         # One generator only: an event loop that ends closes nested generators all at the same time.
         while (events := await follower.next()) is not None:
             for event in events:
                 yield event
+    finally:
+        await follower.close()
 
 
 class ThreadFollower:
@@ -110,13 +114,6 @@ class ThreadFollower:
         self._stack = AsyncExitStack()
         self._waker = Waker()
         self._poll_seconds = MIN_POLL_SECONDS
-
-    async def __aenter__(self) -> Self:
-        self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     def open(self) -> None:
         """Receive what runs push from now on."""
