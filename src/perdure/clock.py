@@ -1,4 +1,4 @@
-"""Time as a dependency, and waiting for work: to its end although the caller was cancelled, or for a limited time.
+"""Time as a dependency, and waiting: for work despite a cancellation, for a limited time, for another OS thread.
 
 Code that waits, stamps or limits takes a clock, so that tests need not sleep.
 """
@@ -38,6 +38,49 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))
+
+
+class Waker:
+    """Wakes the one task that waits, from any OS thread. Set what the task waits for, then call `wake`."""
+
+    __slots__ = ("_waiter",)
+
+    def __init__(self) -> None:
+        self._waiter: asyncio.Future[bool] | None = None
+
+    def wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is None:
+            return
+        loop = waiter.get_loop()
+        try:
+            if asyncio._get_running_loop() is loop:
+                _resolve(waiter, True)
+            else:
+                loop.call_soon_threadsafe(_resolve, waiter, True)
+        except RuntimeError:
+            pass  # the task's loop is closed
+
+    def expect(self) -> asyncio.Future[bool]:
+        """Resolved by the next `wake`."""
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        return waiter
+
+    async def wait(self, seconds: float, is_due: Callable[[], object]) -> bool:
+        """Whether it was woken within this time, or is due."""
+        waiter = self.expect()
+        if is_due():  # asked after: a caller of `wake` in another OS thread sees the waiter, or this sees its change
+            return True
+        timer = waiter.get_loop().call_later(seconds, _resolve, waiter, False)
+        try:
+            return await waiter
+        finally:
+            timer.cancel()
+
+
+def _resolve(waiter: asyncio.Future[bool], is_woken: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(is_woken)
 
 
 async def await_uncancelled(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError | None]:

@@ -89,10 +89,6 @@ class Record(msgspec.Struct, frozen=True):
     """The run that made it."""
 
 
-SETTLES = frozenset({"step", "failed", "cancelled", "answered", "expired", "slept"})
-"""Kinds of records that give a call its result."""
-
-
 class SuspendedDelivery(msgspec.Struct, frozen=True):
     """A delivery that waits for a time, for answers, or for its next attempt. It then runs from the start, and its
     recorded calls return their saved results."""
@@ -172,6 +168,16 @@ class PendingRequest(msgspec.Struct, frozen=True, gc=False):
     assignee: str | None = None
     workflow_name: str = ""
     """The store fills it in when it lists requests."""
+
+
+class RequestPart(msgspec.Struct, omit_defaults=True):
+    """A `PendingRequest` in the file of its thread."""
+
+    request_id: str
+    executor_id: str
+    asked_at: datetime
+    deadline: datetime | None = None
+    assignee: str | None = None
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, gc=False):
@@ -326,10 +332,10 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):
     root: bytes
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class Answer(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How a request was settled: answered, expired or withdrawn. A second answer is rejected."""
 
-    answered_at: datetime
+    answered_at: AwareTime
     answered_by: str | None = None
     expired_for: str | None = None
     """The executor that asked, if the deadline passed without an answer or a default."""
@@ -339,9 +345,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     @property
     def outcome(self) -> str:
         """`answered`, `expired` (the deadline passed first), or `withdrawn`."""
-        if self.is_withdrawn:
-            return "withdrawn"
-        return "answered" if self.expired_for is None else "expired"
+        settled = "answered" if self.expired_for is None else "expired"
+        return "withdrawn" if self.is_withdrawn else settled
 
 
 class ExecutorMemory(msgspec.Struct, frozen=True):

@@ -40,6 +40,10 @@ Rewrite: TypeAlias = Callable[[str, str, bytes], bytes]
 its thread and kind (number of the commit, digest, delivery id, item id), and its bytes."""
 
 
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""Called after each thread: how many are done, how many exist, and its id."""
+
+
 class Subscription(Protocol):
     """Receives the notifications of one thread. A notification is a hint: it may be lost, so correctness must not
     depend on it."""

@@ -20,7 +20,7 @@ SETTINGS = {
     "synchronous_standby_names": "",
     "statement_timeout": "0",
 }
-SERVER = Server("18.1", 180001, "app", "threads", False, False, True, SETTINGS, 0, False, 0.0004, 0.0002, 0.0001)
+SERVER = Server("18.1", 180001, "app", False, False, True, SETTINGS, 0, False, 0.0004, 0.0002, 0.0001)
 SCHEMA = Schema("perdure", 1, is_there=True, version=1, may_create=True, may_use=True)
 THREADS = Table("threads", 0, 1000, 100, 8192, 8192, 5000, 4900, None)
 HEALTHY = Report(SERVER, SCHEMA, (THREADS,), StoreContents(threads=1000), connections=Connections(10, 97))

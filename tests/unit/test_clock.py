@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure.clock import Clock, SystemClock
+from perdure.clock import Clock, SystemClock, Waker
 from perdure.testing import FakeClock
 
 
@@ -94,3 +94,24 @@ def test_a_fake_clock_refuses_to_go_back() -> None:
 def test_a_fake_clock_needs_a_time_zone() -> None:
     with pytest.raises(ValueError, match="needs a time with a zone"):
         FakeClock(datetime(2026, 1, 1))  # noqa: DTZ001 (the mistake under test)
+
+
+async def test_waker_wakes_its_task_from_another_os_thread() -> None:
+    waker, news = Waker(), list[str]()
+
+    def publish() -> None:
+        news.append("published")
+        waker.wake()
+
+    async with asyncio.timeout(60):
+        waiting = asyncio.ensure_future(waker.wait(3_600, lambda: news))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(publish)
+        assert await waiting
+
+
+async def test_waker_does_not_wait_for_what_is_there_and_ends_in_time() -> None:
+    waker = Waker()
+    assert await waker.wait(3_600, lambda: True)
+    assert not await waker.wait(0.0, lambda: False)
+    waker.wake()  # no task waits: it has no effect

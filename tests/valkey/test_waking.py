@@ -46,7 +46,7 @@ async def until_it_waits(store: AcceleratedStore, thread_id: str) -> None:
     """Wait until a subscriber has polled the store and waits for a message."""
     async with asyncio.timeout(SECONDS):
         while not any(
-            subscription._waiter and not subscription._is_changed
+            (waiter := subscription._waker._waiter) and not waiter.done() and not subscription._is_changed
             for subscription in store.bus.subscriptions.get(thread_id, ())
         ):
             await turns(1)

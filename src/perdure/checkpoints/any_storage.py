@@ -19,7 +19,7 @@ from perdure.checkpoints.feed import Feed
 from perdure.checkpoints.follow import EventLog
 from perdure.checkpoints.history.retention import line_to
 from perdure.checkpoints.history.time_travel import load_metadata_of_head
-from perdure.checkpoints.migration.migrations import MESSAGE, Migrator, RenamedType, encode_item
+from perdure.checkpoints.migration.migrations import MESSAGE, Migrator, Tail, encode_item
 from perdure.checkpoints.storage import StoreCheckpointStorage, read_stored
 from perdure.checkpoints.thread import OnSaved, StoredThread
 from perdure.clock import await_uncancelled
@@ -27,7 +27,7 @@ from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import CheckpointNotFound, DamagedCheckpoint, NoEventLog, StorageFailed
 from perdure.events import WorkflowEvent
-from perdure.records import CheckpointInfo
+from perdure.records import CheckpointInfo, Lease, OpenedThread
 
 
 @runtime_checkable
@@ -36,15 +36,12 @@ class CheckpointStorage(Protocol):
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> CheckpointID:
         """Save the checkpoint; it replaces one with the same id."""
-        ...
 
     async def load(self, checkpoint_id: CheckpointID) -> WorkflowCheckpoint:
         """Raises CheckpointNotFound."""
-        ...
 
     async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
         """In the order of their commits, oldest first."""
-        ...
 
     async def delete(self, checkpoint_id: CheckpointID) -> bool: ...
 
@@ -57,8 +54,7 @@ class PlainThread(msgspec.Struct, eq=False):
     """The `StoredThread` of a storage with only the six methods: the same methods, with the same promises."""
 
     has_journal: ClassVar = False
-    has_inbox: ClassVar = False
-    is_stale: ClassVar = False
+    tail: ClassVar = Tail(OpenedThread(Lease("", "", 0), 0, None, None, 0), None)
     _storage: CheckpointStorage
     thread_id: str
     _workflow_name: str
@@ -80,12 +76,6 @@ class PlainThread(msgspec.Struct, eq=False):
         self._head = head
         if head is not None:
             self.number, self.head_id = head.number, head.checkpoint_id
-
-    def load_journal(self) -> dict[int, list[Tree]]:
-        return {}
-
-    def load_inbox(self, renamed: Sequence[RenamedType] = ()) -> dict[str, Any]:
-        return {}
 
     async def load_head(self) -> WorkflowCheckpoint | None:
         return self._head and copy_checkpoint(self._head, self.codec, self._migrator)

@@ -144,20 +144,13 @@ class _StoredSuspended(msgspec.Struct):
     run_id: str | None = None
 
 
-class _StoredAnswer(msgspec.Struct, array_like=True):
-    answered_at: AwareTime
-    answered_by: str | None
-    expired_for: str | None
-    is_withdrawn: bool = False
-
-
 class _StoredLevel(msgspec.Struct):
     payloads: list[Any] = []
     messages: dict[str, list[int | list[Any]]] = {}
     """By sender: deliveries, or the payload that is the message itself."""
     requests: list[dict[str, Any]] = []
     executors: dict[str, dict[str, Any]] = {}
-    answered: dict[str, _StoredAnswer] = {}
+    answered: dict[str, Answer] = {}
     suspended: list[_StoredSuspended] = []
     children: list[dict[str, Any]] = []
 
@@ -191,7 +184,7 @@ def decode_level(tree: dict[str, Tree], codec: Codec) -> dict[str, Any]:
     if stored.executors:
         fields["executors"] = {key: decode_memory(key, memory, codec) for key, memory in stored.executors.items()}
     if stored.answered:
-        fields["answered"] = {key: Answer(*msgspec.structs.astuple(answer)) for key, answer in stored.answered.items()}
+        fields["answered"] = stored.answered
     for part in ("state", "buffers"):
         if part in tree:
             fields[part] = decode_dict(tree[part], part, codec)

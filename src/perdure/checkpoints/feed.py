@@ -8,7 +8,6 @@ checkpoint, which the commit has.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -28,6 +27,7 @@ from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSou
 from perdure.isolation import is_immutable
 from perdure.log import get_logger
 from perdure.names import stable_name
+from perdure.platform import reset_in_children
 from perdure.records import CheckpointInfo, LoggedEvents
 
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ class Feeds:
 
 
 _ALL_FEEDS: WeakSet[Feeds] = WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: [*map(Feeds.reset, _ALL_FEEDS)])
+reset_in_children(_ALL_FEEDS)
 
 
 class Feed:

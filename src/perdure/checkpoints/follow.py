@@ -8,11 +8,10 @@ store: its notifications hold live events as bytes, may be lost, and decide only
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,6 +25,7 @@ from perdure.checkpoints.feed import (
     decode_live_event,
     lenient_codec,
 )
+from perdure.clock import Waker
 from perdure.codec import DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import DamagedCheckpoint, UnreadableValue
@@ -60,11 +60,15 @@ async def follow(
     storage: StoreCheckpointStorage, thread_id: str, declared: DeclaredTypes | None, after: int | None, **options: bool
 ) -> AsyncIterator[WorkflowEvent]:
     """`StoreCheckpointStorage.follow`, with the declared types of a workflow. The options are those of the follower."""
-    async with ThreadFollower(storage, thread_id, lambda: declared, after, **options) as follower:
+    follower = ThreadFollower(storage, thread_id, lambda: declared, after, **options)
+    follower.open()
+    try:
         # One generator only: an event loop that ends closes nested generators all at the same time.
         while (events := await follower.next()) is not None:
             for event in events:
                 yield event
+    finally:
+        await follower.close()
 
 
 class ThreadFollower:
@@ -93,7 +97,6 @@ class ThreadFollower:
         self._wants_provisional = provisional
         self._until_idle = until_idle
         self._feeds = storage._feeds
-        self._loop, self._os_thread = asyncio.get_running_loop(), threading.get_ident()
         self._after = after
         """The caller's cursor until the first event; None starts with the oldest event of the log."""
         self.seq: int | None = None if from_end else max(after or 0, 0)
@@ -109,15 +112,8 @@ class ThreadFollower:
         self._committed: deque[CommittedEvents] = deque()
         self._subscription: Subscription | None = None
         self._stack = AsyncExitStack()
-        self._waiter: asyncio.Future[bool] | None = None
+        self._waker = Waker()
         self._poll_seconds = MIN_POLL_SECONDS
-
-    async def __aenter__(self) -> Self:
-        self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     def open(self) -> None:
         """Receive what runs push from now on."""
@@ -144,7 +140,7 @@ class ThreadFollower:
             self.begin(last_seq)
         if not self._feeds.is_fed(self._thread_id):
             self._must_read, self._expects_feed = True, False
-            self._wake()
+            self._waker.wake()
 
     # ------------------------------------------------------------ called by the run, from any OS thread
 
@@ -152,14 +148,14 @@ class ThreadFollower:
         """A run feeds this follower from now on; `last_seq` is the end of the log."""
         if self.seq is None:
             self.seq = self._after = last_seq
-        self._wake()
+        self._waker.wake()
 
     def end(self) -> None:
         """The run has ended. The caller usually leaves then, so the follower subscribes only after a while."""
         self._poll_seconds = MIN_POLL_SECONDS
         self._expects_feed = True
         self._must_read = self._must_read or self._until_idle
-        self._wake()
+        self._waker.wake()
 
     def accepts(self, kind: str) -> bool:
         """Whether the caller wants live events of this type."""
@@ -170,18 +166,7 @@ class ThreadFollower:
             self._pushed.clear()
             self._must_read = True
         self._pushed.append(item)
-        self._wake()
-
-    def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None:
-            try:
-                if threading.get_ident() == self._os_thread:
-                    _resolve(waiter, True)
-                else:
-                    self._loop.call_soon_threadsafe(_resolve, waiter, True)
-            except RuntimeError:
-                pass  # the reader's loop is closed
+        self._waker.wake()
 
     # ------------------------------------------------------------ the log
 
@@ -263,7 +248,7 @@ class ThreadFollower:
         is_fed = self._feeds.is_fed(self._thread_id)
         if is_fed or self._expects_feed:
             await self._unsubscribe()
-            if not await self._wait_for_push():
+            if not await self._waker.wait(self._poll_seconds, lambda: self._pushed):
                 self._must_read = True
         elif self._subscription is None:
             self._must_read = True
@@ -276,28 +261,14 @@ class ThreadFollower:
             else:
                 self._pushed.append(body)
 
-    async def _wait_for_push(self) -> bool:
-        waiter = self._waiter = self._loop.create_future()
-        if self._pushed:  # the waiter is set before: a run in another OS thread sees one or the other
-            self._waiter = None
-            return True
-        timer = self._loop.call_later(self._poll_seconds, _resolve, waiter, False)
-        try:
-            has_news: bool = await waiter
-            return has_news
-        finally:
-            timer.cancel()
-            self._waiter = None
-
     async def _next_body(self, subscription: Subscription) -> bytes | None:
         """The next body of the subscription; None also when a run begins to feed this follower."""
-        waiter = self._waiter = self._loop.create_future()
+        waiter = self._waker.expect()
         listening = asyncio.ensure_future(subscription.next(self._poll_seconds))
         try:
             await asyncio.wait((listening, waiter), return_when=asyncio.FIRST_COMPLETED)
             return listening.result() if listening.done() else None
         finally:
-            self._waiter = None
             if not listening.done():
                 listening.cancel()
                 await asyncio.wait((listening,))
@@ -306,11 +277,6 @@ class ThreadFollower:
         if self._subscription is not None:
             self._subscription = None
             await self._stack.aclose()
-
-
-def _resolve(waiter: asyncio.Future[bool], has_news: bool) -> None:
-    if not waiter.done():
-        waiter.set_result(has_news)
 
 
 class EventLog(msgspec.Struct):

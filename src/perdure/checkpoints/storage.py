@@ -33,11 +33,10 @@ from perdure.errors import (
 from perdure.events import WorkflowEvent
 from perdure.names import check_identifier, checkpoint_id_of
 from perdure.records import CheckpointInfo, Damage, OpenedThread, PendingRequest, ThreadInfo
-from perdure.store import Store
+from perdure.store import Progress, Store
 
 if TYPE_CHECKING:
     from perdure.checkpoints.history.diff import CheckpointDiff
-    from perdure.checkpoints.transfer.copy_store import Progress
     from perdure.checkpoints.transfer.threads import ExportReport
 
 _MAX_LIST_TRIES = 5

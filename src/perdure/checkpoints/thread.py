@@ -18,7 +18,7 @@ from perdure.checkpoints.delta.recent import IncrementalEncoder, Recent, RecentT
 from perdure.checkpoints.encode import encode_graph
 from perdure.checkpoints.feed import Feed
 from perdure.checkpoints.history.retention import MAX_CARRIED_ENTRIES, FullHistory, Retention, RetentionIndex
-from perdure.checkpoints.migration.migrations import Migrator, RenamedType, Tail
+from perdure.checkpoints.migration.migrations import Migrator, Tail
 from perdure.clock import await_uncancelled
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.errors import DamagedCheckpoint, PerdureError, StorageFailed, UnreadableValue
@@ -43,7 +43,7 @@ class StoredThread:
     """
 
     has_journal = True
-    has_inbox = True
+    """And an inbox."""
 
     def __init__(
         self,
@@ -80,7 +80,8 @@ class StoredThread:
         self.thread_id = opened.lease.thread_id
         self._lease = opened.lease
         self._opened = opened
-        self._tail = Tail(opened, migrator)
+        self.tail = Tail(opened, migrator)
+        """The journal and the inbox. `load_head` applies migrations that they lack."""
         self._recent = recent
         self._commits = AsyncCommits(max_lag)
         """Commits that the engine does not wait for."""
@@ -91,22 +92,6 @@ class StoredThread:
         self._state = IncrementalEncoder(is_fully_copied) if base is None else base.state
         self.unchanged: dict[str, IncrementalEncoder] = {} if base is None else base.executors
         """The encoders of the executors' memories, by executor."""
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the journal or the inbox lacks migrations, which `load_head` applies."""
-        return self._tail.is_stale
-
-    def load_journal(self) -> dict[int, list[Tree]]:
-        """The records since the head, by delivery id, in order. Raises DamagedCheckpoint."""
-        return self._tail.journal() if self._opened.journal else {}
-
-    def load_inbox(self, renamed: Sequence[RenamedType] = ()) -> dict[str, Any]:
-        """Posted messages that no commit has consumed, by item id. Raises DamagedCheckpoint.
-
-        `renamed`: the types that migrations renamed in the head.
-        """
-        return self._tail.inbox(self.codec, renamed) if self._opened.inbox else {}
 
     async def load_head(self) -> WorkflowCheckpoint | None:
         """The head; None for a new thread. Raises DamagedCheckpoint, never falls back to an older checkpoint.
@@ -124,7 +109,7 @@ class StoredThread:
             return self._base.checkpoint
         known = {digest_of(self._graph): self._graph} if self._graph else None
         checkpoint, chunker = await read_checkpoint(
-            self._store, opened.root, opened.info, self.codec, migrate=self._tail.migrate, known=known
+            self._store, opened.root, opened.info, self.codec, migrate=self.tail.migrate, known=known
         )
         self._base = self._recent_at(opened.info.checkpoint_id, opened.info.number, chunker)
         return checkpoint
@@ -153,8 +138,8 @@ class StoredThread:
         if checkpoint is not None:
             if base is None or base.checkpoint_id != checkpoint.previous_checkpoint_id:
                 base = await self._base_of(checkpoint)
-            if self._tail.must_rewrite:
-                await self._append_journal(self._tail.rewrite(unsettled))
+            if self.tail.must_rewrite:
+                await self._append_journal(self.tail.rewrite(unsettled))
             if self._retention is not None:
                 retained = await self._list_retained(checkpoint.info, self._retention)
                 prunes, events_before = retained.add(checkpoint.info)
@@ -229,7 +214,7 @@ class StoredThread:
 
     async def record(self, delivery_id: int, outcome: Tree | None) -> None:
         """Append a delivery's outcome or a record of it to the journal; None cancels its outcome."""
-        await self._append_journal([(delivery_id, self._tail.encode_entry(TAKEN_BACK if outcome is None else outcome))])
+        await self._append_journal([(delivery_id, self.tail.encode_entry(TAKEN_BACK if outcome is None else outcome))])
 
     async def _append_journal(self, entries: Iterable[tuple[int, bytes]]) -> None:
         if self._commits.queue:

@@ -6,7 +6,6 @@ subscription also returns after a poll interval, so that its reader looks at the
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections import deque
@@ -15,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from weakref import WeakSet, WeakValueDictionary
 
+from perdure.clock import Waker
 from perdure.platform import reset_in_children
 
 MAX_QUEUED_BODIES = 1000
@@ -41,7 +41,7 @@ class LocalSubscription(AbstractAsyncContextManager["LocalSubscription"]):
 
     # Not a generator: an event loop that ends closes nested async generators all at once, and in the wrong order.
 
-    __slots__ = ("_bodies", "_bus", "_bytes", "_interval", "_is_changed", "_loop", "_quiet", "_thread_id", "_waiter")
+    __slots__ = ("_bodies", "_bus", "_bytes", "_interval", "_is_changed", "_quiet", "_thread_id", "_waker")
 
     def __init__(self, bus: LocalBus, thread_id: str, interval: Callable[[int], float]) -> None:
         self._bus = bus
@@ -52,7 +52,7 @@ class LocalSubscription(AbstractAsyncContextManager["LocalSubscription"]):
         self._bodies: deque[bytes] = deque()
         self._bytes = 0
         self._is_changed = False
-        self._waiter: asyncio.Future[None] | None = None
+        self._waker = Waker()
 
     async def __aenter__(self) -> LocalSubscription:
         self._bus.add(self._thread_id, self)
@@ -67,7 +67,7 @@ class LocalSubscription(AbstractAsyncContextManager["LocalSubscription"]):
             if seconds >= interval:
                 self._quiet += 1
             if seconds > 0:
-                await self._wait(min(seconds, interval))
+                await self._waker.wait(min(seconds, interval), lambda: self._bodies or self._is_changed)
         if self._bodies:  # before the change: what is published while a commit is written belongs before it
             self._quiet = 0
             body = self._bodies.popleft()
@@ -78,44 +78,17 @@ class LocalSubscription(AbstractAsyncContextManager["LocalSubscription"]):
             self._is_changed = False
         return None
 
-    async def _wait(self, seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        waiter = self._waiter = self._loop.create_future()
-        # The waiter is set before the queue is checked: a publisher in another OS thread sees one or the other.
-        if self._bodies or self._is_changed:
-            self._waiter = None
-            return
-        timer = self._loop.call_later(seconds, _resolve, waiter)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-            self._waiter = None
-
     def put(self, body: bytes) -> None:
         """Queue a published body, or drop it if the queue is full. Callable from any OS thread."""
         if len(self._bodies) < MAX_QUEUED_BODIES and self._bytes + len(body) <= MAX_QUEUED_BYTES:
             self._bytes += len(body)
             self._bodies.append(body)
-            self._wake()
+            self._waker.wake()
 
     def notify(self) -> None:
         """Note that the thread may have changed. Callable from any OS thread."""
         self._is_changed = True
-        self._wake()
-
-    def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None:
-            try:
-                self._loop.call_soon_threadsafe(_resolve, waiter)
-            except RuntimeError:
-                pass  # the reader's loop is closed
-
-
-def _resolve(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+        self._waker.wake()
 
 
 class LocalBus:
@@ -141,10 +114,6 @@ class LocalBus:
         """Wake the subscribers: the thread may have changed. A store calls it after each commit, post and release."""
         for subscription in self.subscriptions.get(thread_id, ()):
             subscription.notify()
-
-    def subscribe(self, thread_id: str, interval: Callable[[int], float]) -> LocalSubscription:
-        """`async with bus.subscribe(...) as subscription`. `interval`: that of `LocalSubscription`."""
-        return LocalSubscription(self, thread_id, interval)
 
     def add(self, thread_id: str, subscription: LocalSubscription) -> None:
         with self._lock:
@@ -173,7 +142,7 @@ class NotifyingStore:
         self.publish, self.has_subscribers = bus.publish, bus.has_subscribers
 
     def subscribe(self, thread_id: str) -> LocalSubscription:
-        return self.bus.subscribe(thread_id, self.poll_interval.after)
+        return LocalSubscription(self.bus, thread_id, self.poll_interval.after)
 
 
 _BUSES: WeakSet[LocalBus] = WeakSet()

@@ -31,15 +31,6 @@ SURROGATES = range(0xD800, 0xE000)
 """Codes that are not characters: no stored text contains one."""
 
 
-def is_writable(text: str) -> bool:
-    """Whether the text can be stored. No stored text begins with one that cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def first_after(prefix: str) -> str | None:
     """The first text after all that begin with this one; None if there is none."""
     for place in range(len(prefix) - 1, -1, -1):
@@ -234,7 +225,6 @@ def consumed_seal(thread_id: str, item_id: str) -> bytes:
 
 
 def find_damage(thread_id: str, check: Callable[..., object], *args: Any) -> list[Damage]:
-    """The damage that the check raises."""
     try:
         check(*args)
     except DamagedCheckpoint as error:

@@ -24,20 +24,12 @@ RENEW_SECONDS = 3.0
 @lru_cache(maxsize=1)
 def own_identity(pid: int) -> str:
     """The identity of this process, as a store keeps it: `own_identity(os.getpid())`, which differs after a fork."""
-    return to_json(replace(process_identity(pid), token=os.urandom(8).hex()))
+    return msgspec.json.encode(replace(process_identity(pid), token=os.urandom(8).hex())).decode()
 
 
 def fence_conflict(lease: Lease, fence: int | None) -> ThreadConflict:
     """The error for a lease that is not that of the thread, whose fence this is; None for an unknown thread."""
     return ThreadConflict(lease.thread_id, f"with fence {lease.fence} of run {lease.owner!r}", f"fence {fence or 0}")
-
-
-def to_json(process: ProcessIdentity) -> str:
-    return msgspec.json.encode(process).decode()
-
-
-def from_json(text: str) -> ProcessIdentity:
-    return msgspec.json.decode(text, type=ProcessIdentity)
 
 
 def is_owner_dead(identity: str | None, is_leased: bool) -> bool:
@@ -47,7 +39,7 @@ def is_owner_dead(identity: str | None, is_leased: bool) -> bool:
     if identity == own_identity(os.getpid()):
         return False
     try:
-        process = from_json(identity)
+        process = msgspec.json.decode(identity, type=ProcessIdentity)
     except (msgspec.DecodeError, TypeError):  # an unreadable identity: only the lease counts
         return not is_leased
     alive = is_process_alive(process)

@@ -128,7 +128,7 @@ async def _restore(compiled: Compiled, opened: OpenThread) -> tuple[str, ...]:
 def _read_tail(compiled: Compiled, position: Position, opened: OpenThread) -> None:
     thread = LiveThread("", Instances(compiled.graph))
     thread.position = position
-    opened.load_inbox(position.renamed_types)
+    opened.tail.inbox(opened.codec, position.renamed_types)
     take_journal(thread, opened)
 
 

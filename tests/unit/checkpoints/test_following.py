@@ -324,11 +324,13 @@ async def test_follower_from_the_end_begins_with_the_run_that_feeds_it(monkeypat
     await emitting(storage).run(2, thread_id="t")
     last = await storage.last_seq("t")
     reads = count_reads(storage, monkeypatch)
-    async with ThreadFollower(storage, "t", lambda: None, None, from_end=True) as follower:
-        await emitting(storage).run(2, thread_id="t")
-        received: list[WorkflowEvent] = []
-        async with asyncio.timeout(SECONDS):
-            while all(event.state != "IDLE" for event in received):
-                received += await follower.next() or ()
+    follower = ThreadFollower(storage, "t", lambda: None, None, from_end=True)
+    follower.open()
+    await emitting(storage).run(2, thread_id="t")
+    received: list[WorkflowEvent] = []
+    async with asyncio.timeout(SECONDS):
+        while all(event.state != "IDLE" for event in received):
+            received += await follower.next() or ()
+    await follower.close()
     assert not reads
     assert [event for event in received if event.seq is not None] == (await log_of(storage))[last:]

@@ -224,7 +224,7 @@ async def test_a_record_waits_for_the_commits_before_it() -> None:
     await thread.record(7, {"a": 1})
     again = await opened(store)
     assert again.number == 3
-    assert again.load_journal() == {7: [{"a": 1}]}
+    assert again.tail.journal() == {7: [{"a": 1}]}
 
 
 # ---------------------------------------------------------------- damage

@@ -44,7 +44,7 @@ async def test_published_messages_come_before_the_change_that_follows_them() -> 
 
 async def test_next_without_waiting_leaves_the_change_for_the_next_waiter() -> None:
     bus = LocalBus()
-    async with bus.subscribe("t", lambda _: inf) as subscription:
+    async with LocalSubscription(bus, "t", lambda _: inf) as subscription:
         bus.notify("t")
         assert await subscription.next(0) is None
         assert await subscription.next(FOR_EVER) is None
@@ -120,7 +120,7 @@ async def test_store_is_polled_less_often_the_longer_nothing_happens() -> None:
         asked.append(quiet)
         return 0.001
 
-    subscription = LocalBus().subscribe("t", period)
+    subscription = LocalSubscription(LocalBus(), "t", period)
     for _ in range(3):
         await subscription.next(1)
     await subscription.next(0.0001)  # shorter than it would be: says nothing about how quiet it is
@@ -137,7 +137,7 @@ async def test_subscriber_whose_loop_was_closed_does_not_disturb_publishing() ->
     bus, subscriptions = LocalBus(), list[LocalSubscription]()
 
     async def wait() -> None:
-        subscription = bus.subscribe("t", lambda _: inf)
+        subscription = LocalSubscription(bus, "t", lambda _: inf)
         subscriptions.append(subscription)
         bus.add("t", subscription)
         await subscription.next(FOR_EVER)
@@ -147,9 +147,9 @@ async def test_subscriber_whose_loop_was_closed_does_not_disturb_publishing() ->
         task = loop.create_task(wait())
         loop.run_until_complete(asyncio.sleep(0))
         task.cancel()
-        subscriptions[0]._waiter, left = None, loop.create_future()
+        subscriptions[0]._waker._waiter, left = None, loop.create_future()
         loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
-        subscriptions[0]._waiter = left  # as if it had been killed while it waited
+        subscriptions[0]._waker._waiter = left  # as if it had been killed while it waited
         loop.close()
 
     thread = threading.Thread(target=run)

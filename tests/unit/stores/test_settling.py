@@ -7,11 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from perdure.platform import ProcessIdentity
 from perdure.stores.file.folder import LockedFile
 from perdure.stores.file.store import FileStore
-from perdure.stores.process_identity import from_json, own_identity, to_json
+from perdure.stores.process_identity import own_identity
 from perdure.testing.conformance.threads import own
 
 
@@ -22,7 +24,7 @@ async def test_process_with_the_pid_of_a_dead_process_keeps_its_threads(
     owner = await own(store, "t")
     await owner.save()
     index: Any = store._index
-    living = from_json(own_identity(os.getpid()))
+    living = msgspec.json.decode(own_identity(os.getpid()), type=ProcessIdentity)
     dead = dataclasses.replace(living, started="long ago")
 
     def set_identity(identity: str) -> None:
@@ -32,10 +34,12 @@ async def test_process_with_the_pid_of_a_dead_process_keeps_its_threads(
 
     def live_again(file: LockedFile) -> None:  # between the look at who is dead and what is made of it
         catch_up(file)
-        set_identity(to_json(living))
+        set_identity(msgspec.json.encode(living).decode())
 
     monkeypatch.setattr(index, "catch_up", live_again)
-    await store._access.write(lambda db: db.execute("UPDATE processes SET identity = ?", (to_json(dead),)))
+    await store._access.write(
+        lambda db: db.execute("UPDATE processes SET identity = ?", (msgspec.json.encode(dead).decode(),))
+    )
     await store.threads()
     await owner.save()
     assert [info.number for info in await store.infos(thread_id="t")] == [1, 2]

@@ -77,7 +77,6 @@ class Assembly(msgspec.Struct):
 
     @property
     def numbers(self) -> set[int]:
-        """The commits that hold the assembled chunks."""
         return {number for _, number in self._parts.values()}
 
     async def _fetch_all(self, at_root: Sequence[tuple[Any, int]]) -> dict[str, Sequence[str]]:

@@ -211,7 +211,7 @@ async def commit_again(thread: OpenThread, change: Change | None = None) -> Chec
     if change is not None:  # copies, before and after: the commit shares no value with a live thread or the caller
         head = copy_checkpoint(change(copy_checkpoint(head, thread.codec)), thread.codec)
     again = successor(head, number=thread.number + 1, status=status)
-    await complete(thread.commit(again, (), "", status, unsettled=tuple(thread.load_journal())))
+    await complete(thread.commit(again, (), "", status, unsettled=tuple(thread.tail.journal())))
     return again.info
 
 
@@ -222,7 +222,7 @@ async def commit_cleared(thread: OpenThread) -> tuple[CheckpointInfo, tuple[str,
     head = await thread.load_head()
     if head is None:
         raise ThreadNotFound(thread.thread_id)
-    discarded = tuple(thread.load_inbox(head.renamed_types))
+    discarded = tuple(thread.tail.inbox(thread.codec, head.renamed_types))
     own = copy_checkpoint(head, thread.codec)
     cleared = WorkflowCheckpoint(
         workflow_name=own.workflow_name,

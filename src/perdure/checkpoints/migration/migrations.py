@@ -236,10 +236,16 @@ class Tail:
         return to_bytes(tree if self.mark is None else {**tree, _MIGRATED: self.mark})
 
     def journal(self) -> dict[int, list[Tree]]:
+        """The records since the head, by delivery id, in order."""
+        if not self._opened.journal:
+            return {}
         return {key: [entry.tree for entry in entries] for key, entries in self._journal.items()}
 
     def inbox(self, codec: Codec, renamed: Sequence[RenamedType]) -> dict[str, Any]:
-        """The messages by item id. `renamed`: the renamed types of the head."""
+        """Posted messages that no commit has consumed, by item id. `renamed`: the types that migrations renamed in the
+        head."""
+        if not self._opened.inbox:
+            return {}
         return {key: self._decode_message(item, codec, renamed) for key, item in self._inbox.items()}
 
     def migrate(self, tree: Tree, info: CheckpointInfo, codec: Codec) -> Tree:

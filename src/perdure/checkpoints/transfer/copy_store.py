@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +15,10 @@ from perdure.checkpoints.transfer.dump import visible_part
 from perdure.checkpoints.transfer.threads import add_thread, read_commits, read_header, run_in_thread, write_thread
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadExists
 from perdure.records import Commit, ThreadHeader
-from perdure.store import Store
+from perdure.store import Progress, Store
 
 if TYPE_CHECKING:
     from perdure.checkpoints.storage import StoreCheckpointStorage
-
-
-Progress = Callable[[int, int, str], None]
-"""Called after each thread: how many are done, how many exist, and its id."""
 
 
 class NotCopied(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ from perdure.records import (
     Lease,
     LoggedEvents,
     PendingRequest,
+    RequestPart,
     ThreadHeader,
 )
 
@@ -72,14 +73,6 @@ class ThreadLine(msgspec.Struct, tag="perdure thread", tag_field="line", omit_de
     pins: list[int] = []
 
 
-class RequestPart(msgspec.Struct, omit_defaults=True):
-    request_id: str
-    executor_id: str
-    asked_at: datetime
-    deadline: datetime | None = None
-    assignee: str | None = None
-
-
 class CommitLine(msgspec.Struct, tag="commit", tag_field="line", omit_defaults=True):
     number: _Count
     status: str = ""
@@ -121,11 +114,9 @@ class EndLine(msgspec.Struct, tag="end", tag_field="line"):
 
 
 def _thread_line(header: ThreadHeader) -> ThreadLine:
+    requests = sorted(header.requests, key=lambda request: request.request_id)
     parts = {
-        "requests": [
-            msgspec.convert(request, RequestPart, from_attributes=True)
-            for request in sorted(header.requests, key=lambda request: request.request_id)
-        ],
+        "requests": msgspec.convert(requests, list[RequestPart], from_attributes=True),
         "journal": [(entry.number, entry.delivery_id, Raw(entry.body)) for entry in header.journal],
         "inbox": [(item.item_id, item.kind, Raw(item.body)) for item in header.inbox],
         "consumed": sorted(header.consumed),
@@ -315,7 +306,6 @@ class DumpReader:
         raise NoThreadFile(self._name, f"it was cut off after line {self._index + 1}")
 
     def error(self, reason: str) -> NoThreadFile:
-        """An error about the last read line."""
         return NoThreadFile(self._name, f"line {self._index + 1} is damaged: {reason}")
 
     def _content(self, data: bytes) -> bytes:

@@ -6,7 +6,7 @@ beside a thread's head match the head. It decodes no value: trees are enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -36,12 +36,10 @@ from perdure.errors import (
     WorkflowCheckpointException,
 )
 from perdure.records import CheckpointInfo, Commit, Damage, PendingRequest, ThreadHeader, ThreadInfo
-from perdure.store import Store
+from perdure.store import Progress, Store
 
 
-async def verify(
-    store: Store, *, thread_id: str | None = None, progress: Callable[[int, int, str], None] | None = None
-) -> list[Damage]:
+async def verify(store: Store, *, thread_id: str | None = None, progress: Progress | None = None) -> list[Damage]:
     """The damage of the whole store, or of one thread. Raises ThreadNotFound."""
     damages: dict[Damage, None] = {}
     try:

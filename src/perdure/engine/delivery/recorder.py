@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.clock import complete, run_with_timeout
 from perdure.codec import Encoded
-from perdure.engine.delivery.replay import Calls, Frame, StepCall, Waits, enter_frame, inside, last_call, leave_frame
+from perdure.engine.delivery.replay import (
+    SETTLES,
+    Calls,
+    Frame,
+    StepCall,
+    Waits,
+    enter_frame,
+    inside,
+    last_call,
+    leave_frame,
+)
 from perdure.engine.delivery.scope import decode_effects, encode_effects, value_of
 from perdure.engine.thread.position import Effects, private_changes
 from perdure.engine.thread.state import Replaced
@@ -21,7 +31,7 @@ from perdure.graph.executor import call_in_thread, is_async
 from perdure.graph.policy import ISOLATE, SKIP, STOP, FailurePolicy
 from perdure.isolation import isolate
 from perdure.log import get_logger
-from perdure.records import SETTLES, Record, RecordKind
+from perdure.records import Record, RecordKind
 
 if TYPE_CHECKING:
     from perdure.engine.delivery.delivery import Delivery

@@ -24,7 +24,7 @@ from perdure.codec import Codec
 from perdure.engine.thread.position import Effects
 from perdure.errors import StepArgumentsUnsavable, StepNameTaken, UnsavableValue
 from perdure.events import WorkflowEvent
-from perdure.records import SETTLES, Record
+from perdure.records import Record
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,10 @@ class Quiet:
         else:
             self._is_watching = False
             then()
+
+
+SETTLES = frozenset({"step", "failed", "cancelled", "answered", "expired", "slept"})
+"""Kinds of records that give a call its result."""
 
 
 class Replay:

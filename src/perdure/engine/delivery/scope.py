@@ -181,7 +181,7 @@ def take_journal(thread: LiveThread, stored_thread: OpenThread) -> None:
 
     Also if the number is unchanged: another owner may have recorded deliveries and ended before its commit.
     """
-    entries = stored_thread.load_journal()
+    entries = stored_thread.tail.journal()
     messages = {}
     for level in every_level(thread.position) if entries else ():
         for message in (*level.mailbox, *(delivery.message for delivery in level.suspended.values())):

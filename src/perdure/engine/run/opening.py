@@ -278,13 +278,13 @@ class Opening:
                 # All its checkpoints were deleted.
                 await loop.restore(Position(), {})
             thread.number, thread.head_id = stored_thread.number, stored_thread.head_id
-        elif thread.head_id is not None and is_at_head and stored_thread.is_stale:
+        elif thread.head_id is not None and is_at_head and stored_thread.tail.is_stale:
             await stored_thread.load_head()  # the last run migrated the head but did not store it
         if thread.is_dirty:
             await loop.memory.restore_here()
-        if stored_thread.has_inbox:  # only the store's items: another object may have delivered the others
+        if stored_thread.has_journal:  # only the store's items: another object may have delivered the others
             standing = thread.position if named is None else named
-            loaded = stored_thread.load_inbox(standing.renamed_types)
+            loaded = stored_thread.tail.inbox(stored_thread.codec, standing.renamed_types)
             for item_id, item in thread.inbox.items():
                 # Items that arrived after the thread was opened: no other owner can have delivered them.
                 if item_id not in self._inbox_before:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -22,14 +22,11 @@ from perdure.errors import (
 )
 from perdure.names import RESERVED_THREAD
 from perdure.records import Damage, InboxItem, ThreadHeader
-from perdure.store import Store
+from perdure.store import Progress, Store
 from perdure.stores.encrypted.payloads import Encryption, ThreadPayloads
 
 ITEM, KIND = "digest-key", "key"
 KEY_BYTES = 32
-
-Progress = Callable[[int, int, str], None]
-"""Called after each thread: how many are done, how many exist, and its id."""
 
 
 async def find_key(store: Store, encryption: Encryption) -> bytes | None:

@@ -27,8 +27,8 @@ from perdure.records import (
     StoredCheckpoint,
     ThreadHeader,
 )
-from perdure.store import Rewrite, Store, Subscription
-from perdure.stores.encrypted.keys import Progress, RekeyReport, create_key, find_damage, find_key, rekey
+from perdure.store import Progress, Rewrite, Store, Subscription
+from perdure.stores.encrypted.keys import RekeyReport, create_key, find_damage, find_key, rekey
 from perdure.stores.encrypted.names import Names
 from perdure.stores.encrypted.payloads import Encryption, ThreadPayloads
 from perdure.stores.layer import StoreLayer, copy_thread

@@ -15,6 +15,7 @@ import msgspec
 from perdure.errors import DamagedStore, PerdureError
 from perdure.stores.disk import Disk
 from perdure.stores.file.lines import START, VERSION, FileCommitLine, FileThreadLine, Line, NotALine, from_line, to_line
+from perdure.stores.sqlite.health import file_size
 
 SUFFIX, BESIDE = ".jsonl", ".new"
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)")
@@ -188,13 +189,7 @@ class ThreadFiles:
         return [path.name for path in others if path.stat().st_size]
 
     def total_size(self) -> int:
-        total = 0
-        for path in self.folder.rglob("*"):
-            try:
-                total += path.stat().st_size
-            except FileNotFoundError:
-                continue  # removed since
-        return total
+        return sum(map(file_size, self.folder.rglob("*")))
 
     def rewrite(self, file: LockedFile, lines: Iterable[Line]) -> None:
         """Replace the whole file by these lines, atomically."""
@@ -237,7 +232,6 @@ def is_torn(data: bytes) -> bool:
 
 
 def parse_thread_id(first_line: bytes) -> str | None:
-    """The id of the thread that a file's first line names."""
     try:
         content = msgspec.json.decode(first_line)
         line = from_line(content["thread_id"], first_line)

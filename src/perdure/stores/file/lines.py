@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.errors import NewerFormat
 from perdure.names import digest_of
-from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, PendingRequest, ThreadHeader
+from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, PendingRequest, RequestPart, ThreadHeader
 from perdure.stores.packing import from_timestamp, pack_body, to_timestamp
 
 VERSION = 1
@@ -43,18 +43,10 @@ class FileThreadLine(msgspec.Struct, tag="thread", tag_field="line", omit_defaul
     """Commits before this one have lost their events."""
     pins: Sequence[int] = ()
     """Numbers of the checkpoints that are pinned."""
-    requests: Sequence[FileRequestPart] = ()
+    requests: Sequence[RequestPart] = ()
     """The requests that were pending then."""
     garbage: int = 0
     """Not 0: commits may have something that can be freed."""
-
-
-class FileRequestPart(msgspec.Struct, omit_defaults=True):
-    request_id: str
-    executor_id: str
-    asked_at: datetime
-    deadline: datetime | None = None
-    assignee: str | None = None
 
 
 class FileCommitLine(msgspec.Struct, omit_defaults=True):
@@ -81,7 +73,7 @@ class FileCommitLine(msgspec.Struct, omit_defaults=True):
     events: int = 0
     unsettled: Sequence[int] = ()
     consumed: Sequence[str] = ()
-    requests: Sequence[FileRequestPart] | None = None
+    requests: Sequence[RequestPart] | None = None
     due_at: datetime | None = None
     prunes: Sequence[int] = ()
     """Numbers of checkpoints that this commit prunes."""
@@ -150,13 +142,13 @@ class LineContext(NamedTuple):
     last_seq: int = 0
 
 
-def commit_line(commit: Commit, body: bytes, context: LineContext) -> FileCommitLine:
+def commit_line(commit: Commit, context: LineContext) -> FileCommitLine:
     info, events, requests = commit.info, commit.events, commit.requests
     name = None if info is None else info.workflow_name
     return FileCommitLine(
         commit.number,
         commit.lease.fence,
-        msgspec.Raw(body),
+        msgspec.Raw(pack_body(commit)),
         commit.status,
         from_timestamp(commit.timestamp),
         None if commit.run_id == context.run_id else commit.run_id,
@@ -169,18 +161,14 @@ def commit_line(commit: Commit, body: bytes, context: LineContext) -> FileCommit
         0 if events is None else events.count,
         tuple(commit.unsettled),
         tuple(commit.consumed),
-        None if requests is None else _request_parts(requests),
+        None if requests is None else msgspec.convert(requests, list[RequestPart], from_attributes=True),
         commit.due_at,
         tuple(commit.prunes),
         commit.prunes_events_before,
     )
 
 
-def _request_parts(requests: Sequence[PendingRequest]) -> list[FileRequestPart]:
-    return msgspec.convert(requests, list[FileRequestPart], from_attributes=True)
-
-
-def _pending_requests(thread_id: str, parts: Sequence[FileRequestPart]) -> list[PendingRequest]:
+def _pending_requests(thread_id: str, parts: Sequence[RequestPart]) -> list[PendingRequest]:
     return [PendingRequest(thread_id, *msgspec.structs.astuple(part)) for part in parts]
 
 
@@ -224,12 +212,12 @@ def lines_of_thread(
         generation=os.urandom(8).hex(),
         workflow_name=header.workflow_name or None,
         events_dropped_before=events_dropped_before,
-        requests=_request_parts(header.requests),
+        requests=msgspec.convert(header.requests, list[RequestPart], from_attributes=True),
         garbage=int(has_garbage),
         **{name: getattr(header, name) for name in _OF_HEADER},
     )
     for commit in commits:
-        line = commit_line(commit, pack_body(commit), LineContext(last_seq=-1))
+        line = commit_line(commit, LineContext(last_seq=-1))
         yield msgspec.structs.replace(line, due_at=header.due_at if commit.number == header.head else None)
     for item in header.inbox:
         yield PostLine(item.item_id, item.kind, msgspec.Raw(item.body))

@@ -26,7 +26,7 @@ from perdure.stores.file.folder import LockedFile
 from perdure.stores.file.lines import LineContext, PinLine, PostLine, commit_line, lines_of_thread
 from perdure.stores.file.replay import index_commit, read_context
 from perdure.stores.garbage import prune_commits
-from perdure.stores.packing import Changes, pack_body
+from perdure.stores.packing import Changes
 from perdure.stores.sqlite import history, threads
 from perdure.stores.sqlite.commits import check_commit, move_to_end, read_dropped_before
 from perdure.stores.sqlite.health import check_schema, find_orphans, list_all_thread_ids
@@ -77,7 +77,7 @@ class FileStore(IndexedStore):
 
         def work(file: LockedFile) -> bool | None:
             thread, context = self._index.read(prove)
-            place, size = file.append(commit_line(commit, pack_body(commit), context))
+            place, size = file.append(commit_line(commit, context))
             return self._access.update_index(file, lambda db: index_commit(db, thread, commit, place, size))
 
         is_due = await self._access.with_file(commit.lease.thread_id, work, uncancellable=True)

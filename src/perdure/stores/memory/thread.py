@@ -68,11 +68,6 @@ class MemoryThread:
     kept: int = 0
     """How many commits the last collection kept, and their bytes."""
     kept_bytes: int = 0
-    lease: Lease = field(init=False)
-    """The lease of its stored commits: without an owner."""
-
-    def __post_init__(self) -> None:
-        self.lease = Lease(self.thread_id, "", 0)
 
     @property
     def is_used(self) -> bool:
@@ -91,7 +86,8 @@ class MemoryThread:
         of_run = (commit.status, commit.run_id, commit.timestamp)
         chunks = dict(commit.chunks) if commit.chunks else _NO_CHUNKS
         links, carried = (commit.parent, chunks, tuple(commit.dropped)), tuple(commit.carried)
-        stored = Commit(self.lease, commit.number, info, commit.root, events, (), (), *of_run, *links, carried=carried)
+        lease = Lease(self.thread_id, "", 0)
+        stored = Commit(lease, commit.number, info, commit.root, events, (), (), *of_run, *links, carried=carried)
         self.commits[commit.number] = stored
         return stored
 

@@ -36,7 +36,7 @@ INDEXES = re.findall(r"CREATE INDEX (\w+)", TABLES)
 
 _SERVER = """
 SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS version_number,
-  current_user::text AS user, current_database()::text AS database, pg_is_in_recovery() AS is_standby,
+  current_user::text AS user, pg_is_in_recovery() AS is_standby,
   current_setting('default_transaction_read_only') = 'on' AS is_read_only,
   (SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()) AS has_tls,
   (SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND usename <> current_user
@@ -144,7 +144,6 @@ class Server:
     version: str
     version_number: int
     user: str
-    database: str
     is_standby: bool
     is_read_only: bool
     has_tls: bool | None

@@ -53,7 +53,6 @@ OWNER = f"SELECT {OWNER_COLUMNS} FROM {{s}}.threads t {AND_PROCESS} WHERE t.thre
 
 
 def own_process() -> tuple[UUID, str]:
-    """The key and the identity of this process."""
     identity = process_identity.own_identity(os.getpid())
     return thread_key(identity), identity
 

@@ -123,7 +123,6 @@ class Batch:
         return bool(is_checkpoint or (row["refers"] and not self.drops_events(row)))
 
     def is_empty(self, row: Any, removed: set[str]) -> bool:
-        """Whether the commit keeps nothing."""
         has_events = row["has_events"] and not self.drops_events(row)
         return not self.needs_chunks(row) and not has_events and removed.issuperset(chunk_names(row))
 
@@ -343,7 +342,6 @@ def _lineage(row: Any, parent: int | None, is_kept: bool) -> Lineage:
 
 
 def chunk_names(row: Any) -> list[str]:
-    """Digests of the chunks of a commit."""
     return [word.rpartition(":")[0] for word in split_words(row["names"])]
 
 

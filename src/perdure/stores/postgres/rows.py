@@ -10,9 +10,10 @@ from uuid import UUID
 from zlib import crc32
 
 from perdure.errors import DamagedCheckpoint, UnsupportedId
+from perdure.names import is_utf8
 from perdure.records import CheckpointInfo, Commit, InboxItem, JournalEntry, Lease, LoggedEvents
 from perdure.stores.garbage import without_events
-from perdure.stores.packing import RUN, from_timestamp, is_writable, seal, to_time, unseal_entry, unseal_item
+from perdure.stores.packing import RUN, from_timestamp, seal, to_time, unseal_entry, unseal_item
 
 MAX_ID_BYTES = 2000
 """Of an id that is in an index. A thread id may have any length: its key is a hash."""
@@ -29,7 +30,7 @@ def thread_key(thread_id: str) -> UUID:
 
 def is_text(value: str) -> bool:
     """Whether PostgreSQL can store it. If not, no row has this id."""
-    return "\0" not in value and is_writable(value)
+    return "\0" not in value and is_utf8(value)
 
 
 def check_id(name: str, value: str | None, max_bytes: int | None = MAX_ID_BYTES) -> None:
@@ -113,19 +114,14 @@ def links_checksum(parent: int | None, previous: str | None, dropped: str | None
     return crc32(repr((parent, previous, dropped, carried)).encode()).to_bytes(4)
 
 
-COLUMNS = (
-    "number, parent, first_seq, made_at, iteration, event_count, refers, checkpoint_id, workflow, previous, timestamp,"
-    " run_id, status, names, dropped, carried, own, seal, root, events, chunks"
-)
+_COLUMNS = """
+number bigint, parent bigint, first_seq bigint, made_at timestamptz, iteration int, event_count int, refers boolean,
+checkpoint_id bytea, workflow text, previous text, timestamp text, run_id bytea, status text,
+names text, dropped text, carried text, own text, seal bytea, root bytea, events bytea, chunks bytea
+"""
 """Of a commit, after its thread and its position in the order of all commits."""
-TYPES = (
-    *("bigint", "bigint", "bigint", "timestamptz", "int", "int", "boolean"),
-    *("bytea", "text", "text", "text", "bytea", "text"),
-    *("text", "text", "text", "text"),
-    *("bytea", "bytea", "bytea", "bytea"),
-)
-SEAL = 17
-"""Where the seal is among COLUMNS."""
+_NAMES, TYPES = zip(*(column.split() for column in _COLUMNS.split(",")), strict=True)
+COLUMNS, SEAL = ", ".join(_NAMES), _NAMES.index("seal")
 
 
 def commit_row(commit: Commit) -> tuple[Any, ...]:
@@ -175,7 +171,6 @@ def read_info(thread_id: str, row: Any, previous: str | None) -> CheckpointInfo:
 
 
 def commit_label(row: Any) -> str:
-    """The name of a commit in an error."""
     return unpack_id(row["checkpoint_id"]) or f"of commit {row['number']}"
 
 

@@ -61,7 +61,6 @@ class SqliteReport:
     damage: str = ""
     journal_mode: str = ""
     page_bytes: int = 0
-    pages: int = 0
     free_pages: int = 0
     is_locked: bool = False
     """Whether another process held the write lock during the whole look."""
@@ -101,7 +100,6 @@ def _read(db: sqlite3.Connection, report: SqliteReport) -> SqliteReport:
         foreign=not is_ours and not is_empty,
         journal_mode=read_pragma(db, "journal_mode"),
         page_bytes=read_pragma(db, "page_size"),
-        pages=read_pragma(db, "page_count"),
         free_pages=read_pragma(db, "freelist_count"),
     )
     if report.file_bytes % report.page_bytes:

@@ -8,9 +8,10 @@ from itertools import islice
 from typing import Any, Unpack
 
 from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadNotFound
+from perdure.names import is_utf8
 from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo
 from perdure.stores import packing
-from perdure.stores.packing import RUN, first_after, from_id, from_time, is_writable, to_id, to_time, to_timestamp
+from perdure.stores.packing import RUN, first_after, from_id, from_time, to_id, to_time, to_timestamp
 from perdure.stores.sqlite.commits import BLOCK, newest_checkpoint
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import is_process_dead
@@ -61,16 +62,12 @@ def _match_prefix(prefix: str | None) -> tuple[str, list[str]]:
     """As a range, which the index of ids answers. LIKE would treat % and _ as wildcards, and ignore case."""
     if not prefix:
         return "", []
-    if not is_writable(prefix):
+    if not is_utf8(prefix):  # no stored text begins with it
         return " AND 0", []
     end = first_after(prefix)
     if end is None:
         return " AND t.thread_id >= ?", [prefix]
     return " AND t.thread_id >= ? AND t.thread_id < ?", [prefix, end]
-
-
-def as_limit(limit: int | None) -> int:
-    return -1 if limit is None else limit
 
 
 # ---------------------------------------------------------------- threads and requests
@@ -94,8 +91,8 @@ def list_threads(
         values.append(row[0])
     # The inner query sorts row numbers only: the heads of all threads need not be looked up for that.
     newest = "SELECT t.thread FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow"
-    newest += f" WHERE t.number > 0{condition} ORDER BY t.moved DESC LIMIT ?"
-    rows = db.execute(f"{_THREAD} WHERE t.thread IN ({newest}) ORDER BY t.moved", (*values, as_limit(limit)))
+    newest += f" WHERE t.number > 0{condition} ORDER BY t.moved DESC LIMIT COALESCE(?, -1)"
+    rows = db.execute(f"{_THREAD} WHERE t.thread IN ({newest}) ORDER BY t.moved", (*values, limit))
     return [_thread_info(db, row) for row in rows.fetchall()]
 
 
@@ -113,8 +110,8 @@ def list_thread_ids(
     if after is not None:
         condition += " AND t.thread_id > ?"
         values.append(after)
-    query = f"SELECT thread_id FROM threads t WHERE {HAS_CONTENT}{condition} ORDER BY thread_id LIMIT ?"
-    return [thread_id for (thread_id,) in db.execute(query, (*values, as_limit(limit)))]
+    query = f"SELECT thread_id FROM threads t WHERE {HAS_CONTENT}{condition} ORDER BY thread_id LIMIT COALESCE(?, -1)"
+    return [thread_id for (thread_id,) in db.execute(query, (*values, limit))]
 
 
 def list_requests(
@@ -125,8 +122,8 @@ def list_requests(
     tables = "requests r JOIN threads t" if not match.get("prefix") else "threads t CROSS JOIN requests r"
     source = f"{tables} ON t.thread = r.thread LEFT JOIN workflows w ON w.workflow = t.workflow WHERE 1{condition}"
     query = f"SELECT t.thread_id, request_id, executor_id, asked_at, deadline, assignee, w.name FROM {source}"
-    query += " ORDER BY r.asked_at, t.thread_id, r.request_id LIMIT ?"
-    rows = db.execute(query, (*values, as_limit(limit)))
+    query += " ORDER BY r.asked_at, t.thread_id, r.request_id LIMIT COALESCE(?, -1)"
+    rows = db.execute(query, (*values, limit))
     requests = []
     for thread_id, request_id, executor_id, asked_at, deadline, assignee, name in rows:
         times = to_time(asked_at), None if deadline is None else to_time(deadline)
@@ -179,7 +176,7 @@ def list_checkpoints(
         query, order = _INFO_FROM_BLOCKS, "b.block DESC, c.seq DESC"
         condition += f" AND b.workflow = {_WORKFLOW} AND b.block <= ?"
         values += [workflow_name, last // BLOCK]
-    rows = db.execute(f"{query} {condition} ORDER BY {order} LIMIT ?", (*values, as_limit(limit)))
+    rows = db.execute(f"{query} {condition} ORDER BY {order} LIMIT COALESCE(?, -1)", (*values, limit))
     return to_infos(db, rows.fetchall())[::-1]
 
 

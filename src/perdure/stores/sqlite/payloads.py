@@ -12,7 +12,7 @@ from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, StoredC
 from perdure.stores import packing
 from perdure.stores.garbage import without_events
 from perdure.stores.sqlite.commits import read_dropped_before
-from perdure.stores.sqlite.lists import SELECT_INFO, as_limit, read_info, to_infos
+from perdure.stores.sqlite.lists import SELECT_INFO, read_info, to_infos
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import find_thread
 
@@ -64,8 +64,8 @@ _COMMIT = "SELECT number, parent, status, run_id, timestamp, first_seq, events F
 
 def read_commit_rows(db: SqliteDatabase, thread_id: str, after: int = 0, limit: int | None = None) -> list[Commit]:
     """The commits after a number, in order, without their payloads."""
-    values = (find_thread(db, thread_id), after, as_limit(limit))
-    chosen = "WHERE thread = ? AND number > ? ORDER BY number LIMIT ?"
+    values = (find_thread(db, thread_id), after, limit)
+    chosen = "WHERE thread = ? AND number > ? ORDER BY number LIMIT COALESCE(?, -1)"
     query = f"{SELECT_INFO} AND c.seq IN (SELECT seq FROM commits {chosen}) ORDER BY c.number DESC"
     infos = {info.number: info for info in to_infos(db, db.execute(query, values).fetchall())}
     rows = db.execute(f"{_COMMIT} {chosen}", values).fetchall()

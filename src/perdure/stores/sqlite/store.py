@@ -48,6 +48,7 @@ class IndexedStore(NotifyingStore, ABC):
         super().__init__(bus_for(tables.connection.path))
         self._tables = tables
         self._connection = tables.connection
+        self.close = tables.close
 
     @abstractmethod
     async def _check_files(self) -> Sequence[Damage]:
@@ -68,9 +69,6 @@ class IndexedStore(NotifyingStore, ABC):
     @abstractmethod
     def _free(self, thread_id: str) -> object:
         """Free the space of what was pruned, on the worker thread."""
-
-    async def close(self) -> None:
-        await self._tables.close()
 
     # ------------------------------------------------------------ owning a thread
 

@@ -17,7 +17,7 @@ import msgspec
 from perdure.records import Commit, Lease, ThreadHeader
 from perdure.store import Rewrite, Store, Subscription
 from perdure.stores.layer import StoreLayer
-from perdure.stores.notify import LocalBus, PollInterval
+from perdure.stores.notify import LocalBus, LocalSubscription, PollInterval
 from perdure.stores.valkey.channels import CHANGED, PUBLISHED, Publisher, Subscriber, close_quietly
 from perdure.valkey_client import CircuitBreaker, make_valkey_client, parse_valkey_url, ping_client
 
@@ -192,7 +192,7 @@ class AcceleratedStore(StoreLayer):
         def interval(quiet: int) -> float:
             return SUBSCRIBED_POLL_SECONDS if subscriber.is_subscribed(channel) else self.poll_interval.after(quiet)
 
-        async with self.bus.subscribe(thread_id, interval) as subscription:
+        async with LocalSubscription(self.bus, thread_id, interval) as subscription:
             try:
                 await subscriber.add(channel, self.bus, thread_id)
                 yield subscription

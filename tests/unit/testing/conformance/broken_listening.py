@@ -12,7 +12,7 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
 from perdure.records import Lease
 from perdure.store import Subscription
-from perdure.stores.notify import LocalBus
+from perdure.stores.notify import LocalBus, LocalSubscription
 from perdure.testing.conformance.clauses import events
 
 
@@ -76,4 +76,4 @@ class SubscribesToItself(OnDisk):
         self.bus = self.inner.bus = LocalBus()  # type: ignore[attr-defined]  # of a SqliteStore
 
     def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
-        return self.bus.subscribe(thread_id, lambda _: inf)
+        return LocalSubscription(self.bus, thread_id, lambda _: inf)
