@@ -90,8 +90,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class SuspendedDelivery(msgspec.Struct, frozen=True):
-    """A delivery that waits for a time, for answers, or for its next attempt. It then runs from the start, and its
-    recorded calls return their saved results."""
+    """A delivery that waits for a time, answers, or its next attempt. It then runs from the start, with its records."""
 
     message: WorkflowMessage
     due_at: datetime | None = None
@@ -364,8 +363,7 @@ class Counters(msgspec.Struct, frozen=True, gc=False):
     """Supersteps since the last outside input; `max_iterations` limits this."""
     next_delivery_id: int = 1
     epoch: int = 0
-    """The commit of the last rewind; 0 before the first. Deliveries of different epochs have different idempotency
-    keys."""
+    """The commit of the last rewind; 0 before the first. It is a part of each delivery's idempotency key."""
 
 
 class ChildCheckpoint(msgspec.Struct, frozen=True):
