@@ -57,7 +57,9 @@ class Executor:
         on_error: Any = STOP,
         **others: Any,
     ) -> None:
-        self.id = _checked_id(id)
+        if not isinstance(id, str) or not id:
+            raise ValueError(f"Executor ID must be a non-empty string, got {id!r}. Checkpoints find its state by it.")
+        self.id = id
         _refuse_misspelt(others)
         self.policy = executor_policy(id, retry, timeout, on_error)
         self.type = type_ or type or self.__class__.__name__
@@ -196,14 +198,6 @@ def _union(table: HandlerTable, field: str) -> list[Any]:
     return list(dict.fromkeys(types))
 
 
-def _checked_id(executor_id: object) -> str:
-    if not isinstance(executor_id, str) or not executor_id:
-        raise ValueError(
-            f"Executor ID must be a non-empty string, got {executor_id!r}. Checkpoints find its state by it."
-        )
-    return executor_id
-
-
 def _refuse_misspelt(others: dict[str, Any]) -> None:
     """Accept other keywords that a class passes on, but reject a misspelt policy, which would have no effect."""
     for name in others:
@@ -320,19 +314,13 @@ def _refuse_generator(func: Callable[..., Any]) -> None:
 
 def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
     """A handler that drops its first argument, the executor, and calls the function."""
-    if is_async(func):
-
-        @functools.wraps(func)
-        async def in_loop(_: Executor, *args: Any) -> Any:
-            return await func(*args)
-
-        return in_loop
+    runs_in_loop = is_async(func)
 
     @functools.wraps(func)
-    async def in_thread(_: Executor, *args: Any) -> Any:
-        return await call_in_thread(func, args, {})
+    async def call(_: Executor, *args: Any) -> Any:
+        return await (func(*args) if runs_in_loop else call_in_thread(func, args, {}))
 
-    return in_thread
+    return call
 
 
 async def call_in_thread(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from perdure.errors import PerdureError, RunInterrupted, StorageFailed, ThreadBu
 from perdure.events import WorkflowRunState
 from perdure.log import get_logger
 from perdure.records import ThreadInfo
-from perdure.server.auth.principal import Authenticator, Authorizer
+from perdure.server.auth.principal import Authenticator, Authorizer, Space
 from perdure.server.config.schema import ServerConfig
 from perdure.server.problems import HttpProblem
 from perdure.server.rate_limit import RateLimiter
@@ -22,7 +22,7 @@ from perdure.server.registry import Registry
 from perdure.server.threads.conversation import NameThreads
 from perdure.server.threads.hub import Hub
 from perdure.server.threads.runs import Runs
-from perdure.server.threads.threads import Views
+from perdure.server.threads.threads import Threads, Views
 from perdure.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -212,11 +212,10 @@ class Recovery:
 
     async def _interrupt_lost_runs(self) -> None:
         """Interrupt runs whose thread another instance took over: they can commit nothing."""
-        storage = self._service.storage
+        threads = Threads(self._service, Space())
         for served in self._service.runs.under_way:
-            async with storage.access("find a thread"):
-                infos = await storage.store.threads(thread_id=served.thread_id, limit=1)
-            if infos and infos[0].run_id != served.run_id:
+            info = await threads.look_up(served.thread_id)
+            if info is not None and info.run_id != served.run_id:
                 logger.info("run %s ends: another run took over its thread", served.run_id)
                 served.run.interrupt()
 

@@ -245,11 +245,10 @@ class ServerApp:
         if visit.method == "HEAD" and visit.path in self._public:  # load balancers send it
             scope, visit.is_head = {**scope, "method": "GET"}, True
         try:
-            try:
-                await self._admit(visit)
-            except HttpProblem as problem:
-                await visit.refuse(problem)
-                return
+            await self._admit(visit)
+        except HttpProblem as problem:
+            await visit.refuse(problem)
+        else:
             # A run that begins here links its trace to the caller's.
             with nullcontext() if tracing.active is None else tracing.link_to_caller(visit.headers):
                 await self.routes(scope, visit.receive, visit.send)  # type: ignore[arg-type]  # the types of ASGI by another name
