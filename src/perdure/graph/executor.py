@@ -42,7 +42,7 @@ class Executor:
         instance = super().__new__(cls)
         # Other threads get instances of their own from the same arguments. Containers are copied now, because
         # the caller may change them; other objects (clients, connections) are shared between the instances.
-        instance._arguments, instance._made_with = (args, kwargs), (_own(args), _own(kwargs))
+        instance._arguments, instance._made_with = (args, kwargs), (own_containers(args), own_containers(kwargs))
         return instance
 
     def __init__(
@@ -88,7 +88,7 @@ class Executor:
         copies of their containers; with `shares` it gets the containers themselves."""
         if self.is_stateless:
             return self
-        args, kwargs = self._arguments if shares else map(_own, self._made_with)
+        args, kwargs = self._arguments if shares else map(own_containers, self._made_with)
         return type(self)(*args, **kwargs)
 
     def can_handle(self, message: WorkflowMessage) -> bool:
@@ -209,11 +209,11 @@ def _refuse_misspelt(others: dict[str, Any]) -> None:
 _CONTAINERS = (dict, list, tuple, set)
 
 
-def _own(container: Any) -> Any:
+def own_containers(container: Any) -> Any:
     """A copy of the container and of those in it, at any depth; other contents are shared."""
     if type(container) is dict:
-        return {key: _own(part) if type(part) in _CONTAINERS else part for key, part in container.items()}
-    return type(container)([_own(part) if type(part) in _CONTAINERS else part for part in container])
+        return {key: own_containers(part) if type(part) in _CONTAINERS else part for key, part in container.items()}
+    return type(container)([own_containers(part) if type(part) in _CONTAINERS else part for part in container])
 
 
 class FunctionExecutor(Executor):

@@ -87,8 +87,6 @@ class Authorizer(Protocol):
         ...
 
 
-PUBLIC = "public"
-"""The scope of routes without credentials, such as `/ping`. It cannot be granted."""
 SCOPES = (
     *("graph:invoke", "graph:stream", "graph:read", "graph:stop"),
     *("checkpointer:read", "checkpointer:write", "checkpointer:delete"),
@@ -133,8 +131,6 @@ class RoleScopes:
         self._default = frozenset(default)
 
     async def may(self, principal: Principal, scope: str, thread_id: str | None) -> bool:
-        if scope == PUBLIC:
-            return True
         if is_narrowed(principal, scope):
             return False
         held = [self._roles[role] for role in principal.roles if role in self._roles] or [self._default]
