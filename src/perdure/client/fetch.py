@@ -1,4 +1,4 @@
-"""Requests with one answer, repeated where that is safe; and files piece by piece."""
+"""Requests with one answer, repeated where that is safe."""
 
 from __future__ import annotations
 
@@ -154,17 +154,6 @@ def decode_answer(call: HttpCall[T], response: httpx.Response, body: bytes) -> T
             request_id=response.headers.get("x-request-id"),
         ) from error
     return value
-
-
-# ---------------------------------------------------------------- files
-
-
-async def download(connection: Connection, call: HttpCall[None], write: Callable[[bytes], object]) -> None:
-    """Write a file piece by piece. Raises ClientError."""
-    async with aclosing(HttpStream(connection)) as stream:
-        await stream.open(call)
-        while piece := await stream.read():
-            await connection.io.call(write, piece)
 
 
 # ---------------------------------------------------------------- requests of more than one method
