@@ -77,7 +77,9 @@ class Frames:
             self._has_begun = True
             line = line.removeprefix(_BOM)
         if not line:
-            return self._dispatch()
+            event, data, its_id = self._event, self._data, self._id
+            self._event, self._data, self._id, self._size = "", [], None, 0
+            return SseFrame(event or "message", b"\n".join(data).decode(), its_id) if data else None
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if not name:
@@ -91,13 +93,6 @@ class Frames:
         elif name == b"retry" and value.isdigit():
             self.retry_seconds = min(int(value[:9]) / 1000, 3600)
         return None
-
-    def _dispatch(self) -> SseFrame | None:
-        event, data, its_id = self._event, self._data, self._id
-        self._event, self._data, self._id, self._size = "", [], None, 0
-        if not data:
-            return None
-        return SseFrame(event or "message", b"\n".join(data).decode(), its_id)
 
 
 # ---------------------------------------------------------------- the stream of events

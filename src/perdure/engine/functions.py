@@ -374,7 +374,6 @@ def step(
     Name and arguments identify the recorded result; `replay_key`, called with the arguments, replaces the arguments.
     """
 
-    def make(function: Callable[..., Any]) -> StepWrapper[Any, Any]:
-        return StepWrapper(function, name, retry, timeout, on_error, replay_key)
-
+    policy: dict[str, Any] = {"retry": retry, "timeout": timeout, "on_error": on_error}
+    make = functools.partial(StepWrapper, name=name, **policy, replay_key=replay_key)
     return make if func is None else make(func)

@@ -57,7 +57,7 @@ class Executor:
         on_error: Any = STOP,
         **others: Any,
     ) -> None:
-        if not isinstance(id, str) or not id:
+        if not isinstance(id, str) or not id:  # type: ignore[redundant-expr]  # of untyped callers
             raise ValueError(f"Executor ID must be a non-empty string, got {id!r}. Checkpoints find its state by it.")
         self.id = id
         _refuse_misspelt(others)

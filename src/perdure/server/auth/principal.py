@@ -75,7 +75,6 @@ class NotAuthenticated(Exception):
 class Authenticator(Protocol):
     async def authenticate(self, credentials: Credentials) -> Principal:
         """Raises NotAuthenticated."""
-        ...
 
 
 class Authorizer(Protocol):
@@ -84,7 +83,6 @@ class Authorizer(Protocol):
 
     async def may(self, principal: Principal, scope: str, thread_id: str | None) -> bool:
         """Whether the principal has a scope, such as `graph:invoke`, for this thread."""
-        ...
 
 
 SCOPES = (

@@ -282,14 +282,14 @@ async def stream_frames(
 Chunk = tuple[int | None, dict[str, Any]]
 """The number of the committed event, if any, and the chunk."""
 
-CountBefore = Callable[[WorkflowEvent], Awaitable[int]]
-"""Counts the output messages of an event's run before it."""
-
 
 async def log_chunks(
-    thread_id: str, batches: AsyncGenerator[list[StreamedEvent]], count_before: CountBefore
+    thread_id: str,
+    batches: AsyncGenerator[list[StreamedEvent]],
+    count_before: Callable[[WorkflowEvent], Awaitable[int]],
 ) -> AsyncGenerator[list[Chunk]]:
-    """The chunks of a thread's events, for a client whose streamed turn broke off."""
+    """The chunks of a thread's events, for a client whose streamed turn broke off. `count_before` counts the output
+    messages of an event's run before it."""
     counts: dict[str | None, int] = {}  # output messages so far, by run
     async with aclosing(batches):
         async for events in batches:
