@@ -20,8 +20,6 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class SseFrame(msgspec.Struct, frozen=True):
-    """One event of a stream."""
-
     event: str
     data: str
     id: str | None = None

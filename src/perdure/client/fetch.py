@@ -30,15 +30,12 @@ TRY_AGAIN = (ConnectionLost, TooManyRequests, Unavailable)
 """Errors that a later attempt may not meet."""
 
 
-class Reconnects:
-    """Reconnects of one stream: how many, and since when."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.asked_for: float | None = None
-        """The server's last `retry`, in seconds."""
-        self._connection = connection
-        self._failures = 0
-        self._since: float | None = None
+class Reconnects(msgspec.Struct, eq=False):
+    _connection: Connection
+    asked_for: float | None = None
+    """The server's last `retry`, in seconds."""
+    _failures: int = 0
+    _since: float | None = None
 
     def reset(self) -> None:
         """Bytes arrived: the next failure counts from zero."""
