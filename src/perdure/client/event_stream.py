@@ -26,23 +26,22 @@ class SseFrame(msgspec.Struct, frozen=True):
     """None if the frame has no `id` line."""
 
 
-class Frames:
+class Frames(msgspec.Struct, eq=False):
     """Returns a frame when its last byte arrives. Never returns a frame that was cut off."""
 
-    def __init__(self, largest: int = MAX_FRAME_BYTES) -> None:
-        self.retry_seconds: float | None = None
-        """The wait before a reconnect that the server asks for."""
-        self.comments = 0
-        """Comments so far. A server sends them as heartbeats."""
-        self._largest = largest
-        self._pieces: list[bytes] = []
-        """Parts of the last, unfinished line. They are joined once."""
-        self._has_begun = False
-        self._ended_with_cr = False
-        self._event = ""
-        self._data: list[bytes] = []
-        self._id: str | None = None
-        self._size = 0
+    largest: int = MAX_FRAME_BYTES
+    retry_seconds: float | None = None
+    """The wait before a reconnect that the server asks for."""
+    comments: int = 0
+    """Comments so far. A server sends them as heartbeats."""
+    _pieces: list[bytes] = []
+    """Parts of the last, unfinished line. They are joined once."""
+    _has_begun: bool = False
+    _ended_with_cr: bool = False
+    _event: str = ""
+    _data: list[bytes] = []
+    _id: str | None = None
+    _size: int = 0
 
     def feed(self, data: bytes) -> list[SseFrame]:
         """Raises ValueError if a frame exceeds the size limit, or if the bytes are not UTF-8."""
@@ -67,8 +66,8 @@ class Frames:
 
     def _count(self, size: int) -> None:
         self._size += size
-        if self._size > self._largest:
-            raise ValueError(f"A frame of the stream has more than {self._largest} bytes.")
+        if self._size > self.largest:
+            raise ValueError(f"A frame of the stream has more than {self.largest} bytes.")
 
     def _parse_line(self, line: bytes) -> SseFrame | None:
         if not self._has_begun:

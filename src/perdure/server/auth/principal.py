@@ -18,13 +18,12 @@ from perdure.server.config.schema import invalid
 from perdure.server.problems import HttpProblem, unprocessable
 
 
-class AuthUnavailable(Exception):
-    """Authentication itself failed: 503, `auth_unavailable`. The reason is logged; the caller sees the message."""
+class AuthUnavailable(HttpProblem):
+    """Authentication itself failed. The reason is logged; the caller sees the message."""
 
-    code = "auth_unavailable"
-
-    def __init__(self, sentence: str = "Authentication is not available now. Try again later.") -> None:
-        super().__init__(sentence)
+    def __init__(self) -> None:
+        sentence = "Authentication is not available now. Try again later."
+        super().__init__(503, "auth_unavailable", sentence, headers={"Retry-After": "5"})
 
 
 MAX_USER_ID_CHARACTERS = 255
