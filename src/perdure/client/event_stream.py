@@ -133,9 +133,7 @@ class EventStream:
             self.reconnects.asked_for = self._frames.retry_seconds or self.reconnects.asked_for
             if not self._unread and self._frames.comments > before:
                 return None
-        return self._read(self._unread.popleft())
-
-    def _read(self, frame: SseFrame) -> LogEntry:
+        frame = self._unread.popleft()
         try:
             entry = msgspec.json.decode(frame.data, type=dict[str, Any])
             seq = None if frame.id is None else int(frame.id)

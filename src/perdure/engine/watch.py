@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from perdure.engine.thread.live_threads import LiveThread
     from perdure.engine.thread.position import Effects, Position
     from perdure.events import WorkflowEvent
-    from perdure.records import Answer, CheckpointInfo, WorkflowMessage
+    from perdure.records import CheckpointInfo, WorkflowMessage
 
 
 class RunSpans:
@@ -262,9 +262,10 @@ class Watch:
         for request_id, request in before.requests.items():
             answer = None if request_id in after.requests else after.answered.get(request_id)
             if answer is not None:  # else the thread was rewound to before the request
-                self.notify(observing.RequestSettled(self._workflow, _settled_how(answer)))
+                how = "withdrawn" if answer.is_withdrawn else "answered" if answer.expired_for is None else "expired"
+                self.notify(observing.RequestSettled(self._workflow, how))
                 if self.spans is not None:
-                    self.spans.record_request(request, _settled_how(answer))
+                    self.spans.record_request(request, how)
 
 
 class Saving:
@@ -326,9 +327,3 @@ def _outcome_of(error: BaseException, *, has_begun: bool) -> str:
     if isinstance(error, asyncio.CancelledError | GeneratorExit):
         return "cancelled"
     return "failed" if has_begun else "refused"
-
-
-def _settled_how(answer: Answer) -> str:
-    if answer.is_withdrawn:
-        return "withdrawn"
-    return "answered" if answer.expired_for is None else "expired"

@@ -59,14 +59,13 @@ class Graph:
     @cached_property
     def annotations(self) -> tuple[Any, ...]:
         """Every type that its handlers name, and so a checkpoint of it may contain."""
-        annotations: dict[Any, None] = {}
+        kinds: list[Any] = []
         for executor in self.executors.values():
             for handler in (*executor.table.handlers, *executor.table.responses):
-                types = (handler.message_type, handler.request_type)
-                types += (*handler.output_types, *handler.workflow_output_types)
-                annotations.update((annotation, None) for annotation in types if annotation is not None)
-            annotations.update((annotation, None) for annotation in executor.value_types)
-        return tuple(annotations)
+                kinds += (handler.message_type, handler.request_type)
+                kinds += (*handler.output_types, *handler.workflow_output_types)
+            kinds += executor.value_types
+        return tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import PerdureError, RunInterrupted, StorageFailed, ThreadBusy, ThreadConflict, did_you_mean
 from perdure.events import WorkflowRunState
@@ -71,7 +73,7 @@ class Service:
         config, storage, metrics = self.config, self.storage, self.metrics
         self.runs = Runs(storage, config.limits, metrics)
         self.views = Views()
-        self.hub = Hub(storage, hides=self.hides_errors)
+        self.hub = Hub(storage, self.hides_errors)
         self.recovery = Recovery(self)
         self.own_hosts = frozenset({"localhost", "127.0.0.1", "::1", config.host.lower()})
         """Host names that a server without auth accepts."""
@@ -161,16 +163,15 @@ LOOKS_BETWEEN = 15
 MAX_BATCH = 100
 
 
-class Recovery:
+class Recovery(msgspec.Struct, eq=False):
     """Resumes threads without an owner: interrupted ones at the start and periodically, and due ones."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._task: asyncio.Task[None] | None = None
-        self._stuck: dict[str, int] = {}
-        """Threads that could not be resumed, with their checkpoint number."""
-        self._unknown: set[str] = set()
-        """Missing workflows that were logged."""
+    _service: Service
+    _task: asyncio.Task[None] | None = None
+    _stuck: dict[str, int] = {}
+    """Threads that could not be resumed, with their checkpoint number."""
+    _unknown: set[str] = set()
+    """Missing workflows that were logged."""
 
     def start(self) -> None:
         """Start in the background: a server without its storage still answers."""

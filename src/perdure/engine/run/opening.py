@@ -21,7 +21,7 @@ from perdure.engine.thread.live_threads import (
     LiveThread,
     LiveThreads,
     Ownership,
-    find_local_run,
+    local_runs,
 )
 from perdure.engine.thread.position import Position, position_of
 from perdure.errors import DamagedCheckpoint, IncompatibleWorkflow, InvalidRun, RunInterrupted, ThreadBusy
@@ -170,7 +170,7 @@ class Opening:
         request = self._request
         async with OwnerWait(request.storage, thread.thread_id) as waiting:
             while True:
-                owner = find_local_run(busy.run_id)
+                owner = local_runs.get(busy.run_id or "")
                 ended = (*self._place(thread), busy.run_id)
                 if busy.is_here and ended in unreleased:  # a run of this process that ended without a release
                     stored_thread = await self._open_now(thread, ownership.run_id, takeover=True)

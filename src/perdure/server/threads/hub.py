@@ -210,13 +210,12 @@ class _Channel:
             yield StreamedEvent(event, self._space, (event.seq or 1) - 1, hides=self._hides)
 
 
-class Hub:
+class Hub(msgspec.Struct, eq=False):
     """The followed threads of this process."""
 
-    def __init__(self, storage: StoreCheckpointStorage, *, hides: bool) -> None:
-        self._storage = storage
-        self._hides = hides
-        self._channels: dict[str, _Channel] = {}
+    _storage: StoreCheckpointStorage
+    _hides: bool
+    _channels: dict[str, _Channel] = {}
 
     def wake_followers(self) -> None:
         for channel in self._channels.values():
