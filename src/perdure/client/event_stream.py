@@ -56,8 +56,7 @@ class Frames(msgspec.Struct, eq=False):
             if self._pieces:
                 line = b"".join((*self._pieces, line))
                 self._pieces.clear()
-            frame = self._parse_line(line)
-            if frame is not None:
+            if (frame := self._parse_line(line)) is not None:
                 frames.append(frame)
         if rest:
             self._count(len(rest))

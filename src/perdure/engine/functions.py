@@ -375,5 +375,5 @@ def step(
     """
 
     policy: dict[str, Any] = {"retry": retry, "timeout": timeout, "on_error": on_error}
-    make = functools.partial(StepWrapper, name=name, **policy, replay_key=replay_key)
+    make: Callable[..., Any] = functools.partial(StepWrapper, name=name, **policy, replay_key=replay_key)
     return make if func is None else make(func)

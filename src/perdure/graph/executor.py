@@ -243,7 +243,11 @@ class FunctionExecutor(Executor):
             )
         if not callable(func):
             raise ValueError(f"FunctionExecutor needs a function, got {func!r}.")
-        _refuse_generator(func)
+        if any(inspect.isgeneratorfunction(part) or inspect.isasyncgenfunction(part) for part in _plain(func)):
+            raise ValueError(
+                f"{func!r} is a generator: it would never run. Use a plain function, and `await ctx.yield_output(...)` "
+                "or `await ctx.send_message(...)` in place of `yield`."
+            )
         name = id or getattr(func, "__name__", "") or "function"
         super().__init__(name, defer_discovery=True, retry=retry, timeout=timeout, on_error=on_error)
         self.func = func
@@ -302,14 +306,6 @@ def _plain(func: Any) -> tuple[Any, ...]:
 
 def is_async(func: Callable[..., Any]) -> bool:
     return any(map(inspect.iscoroutinefunction, _plain(func)))
-
-
-def _refuse_generator(func: Callable[..., Any]) -> None:
-    if any(inspect.isgeneratorfunction(part) or inspect.isasyncgenfunction(part) for part in _plain(func)):
-        raise ValueError(
-            f"{func!r} is a generator: it would never run. Use a plain function, and `await ctx.yield_output(...)` or "
-            "`await ctx.send_message(...)` in place of `yield`."
-        )
 
 
 def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:

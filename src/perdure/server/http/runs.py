@@ -206,7 +206,7 @@ async def events(
 
 def _last_event_id(text: str | None) -> int | None:
     """Raises HttpProblem for an invalid event id."""
-    if text is None or text == "":
+    if not text:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 16:
         raise HttpProblem(422, "invalid_cursor", "Last-Event-ID must be the id of an event.", field="Last-Event-ID")

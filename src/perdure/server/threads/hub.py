@@ -121,7 +121,10 @@ class Follower:
                 async with asyncio.timeout(seconds):
                     await self.news.wait()
             if not self._unread:
-                await self._check_thread()
+                self._channel.raise_failure()
+                last = await self._channel.storage.last_seq(self._channel.thread_id)
+                if last < self.cursor:  # the thread was deleted and begun again: its events have other numbers now
+                    raise CursorExpired(self._channel.thread_id, self.cursor, 1)
         events = []
         unread, self._unread = self._unread, deque()
         for streamed in unread:
@@ -137,13 +140,6 @@ class Follower:
         """New events without end; an empty list after this time. `live`: also events that are not in the log."""
         while True:
             yield [event for event in await self.next(seconds) if live or event.event.seq is not None]
-
-    async def _check_thread(self) -> None:
-        """Raises CursorExpired if the thread was deleted and begun again: its events have other numbers then."""
-        self._channel.raise_failure()
-        last = await self._channel.storage.last_seq(self._channel.thread_id)
-        if last < self.cursor:
-            raise CursorExpired(self._channel.thread_id, self.cursor, 1)
 
     async def _from_log(self) -> list[StreamedEvent]:
         """One page of the log. Events pushed meanwhile stay in the buffer; `next` skips those that the page holds."""

@@ -32,12 +32,11 @@ MAX_VIEW_SECONDS = 10.0
 """Pruning does not move a thread, so a view of its history is made again after this time."""
 
 
-class Views:
+class Views(msgspec.Struct, eq=False):
     """Threads as JSON, as clients last read them: most read a thread again before it has changed."""
 
-    def __init__(self) -> None:
-        self._views: OrderedDict[Hashable, tuple[float, bytes]] = OrderedDict()
-        self._bytes = 0
+    _views: OrderedDict[Hashable, tuple[float, bytes]] = msgspec.field(default_factory=OrderedDict)
+    _bytes: int = 0
 
     def get(self, key: Hashable) -> bytes | None:
         made_at, view = self._views.get(key, (0.0, None))
