@@ -373,7 +373,6 @@ def step(
     A function that is not async runs in a thread. A workflow passes a `RunContext` to the parameter that has this type.
     Name and arguments identify the recorded result; `replay_key`, called with the arguments, replaces the arguments.
     """
-
     policy: dict[str, Any] = {"retry": retry, "timeout": timeout, "on_error": on_error}
     make: Callable[..., Any] = functools.partial(StepWrapper, name=name, **policy, replay_key=replay_key)
     return make if func is None else make(func)
