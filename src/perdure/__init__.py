@@ -107,11 +107,15 @@ if TYPE_CHECKING:
     from perdure.codecs.pickle_codec import PickleSerializer as PickleSerializer
     from perdure.codecs.types import register_type as register_type
     from perdure.engine.delivery.executor_state import HookContext as HookContext
-    from perdure.engine.functions import RunContext as RunContext, get_run_context as get_run_context
+    from perdure.engine.functions import (
+        RunContext as RunContext,
+        StepWrapper as StepWrapper,
+        get_run_context as get_run_context,
+        step as step,
+    )
     from perdure.engine.run.request import RunOptions as RunOptions
     from perdure.engine.run.run import WorkflowRunResult as WorkflowRunResult
     from perdure.engine.run.stream import ResponseStream as ResponseStream, run_sync as run_sync
-    from perdure.engine.steps import StepWrapper as StepWrapper, step as step
     from perdure.engine.thread.level import (
         Secret as Secret,
         WorkflowInvocationKwargs as WorkflowInvocationKwargs,
@@ -239,8 +243,7 @@ _NAMES = {
     "perdure.codecs.pickle_codec": "PickleSerializer",
     "perdure.codecs.types": "register_type",
     "perdure.engine.delivery.executor_state": "HookContext",
-    "perdure.engine.functions": "RunContext get_run_context",
-    "perdure.engine.steps": "StepWrapper step",
+    "perdure.engine.functions": "RunContext StepWrapper get_run_context step",
     "perdure.engine.run.request": "RunOptions",
     "perdure.engine.run.run": "WorkflowRunResult",
     "perdure.engine.run.stream": "ResponseStream run_sync",

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from tests.property.engine_graphs import Wire, add_wire, wirings
 
 from perdure import Executor, WorkflowBuilder, WorkflowContext, WorkflowEvent, handler
-from perdure.engine.thread.compiled import Buffers, Routes, Sorter
+from perdure.engine.thread.compiled import Routes, Sorter
 from perdure.engine.thread.position import Position
 
 
@@ -135,7 +135,7 @@ def _join(where: Map, number: int, held: list[tuple[int, Any]], message: Sent) -
 
 
 async def route(
-    routes: Routes, sent: list[Sent], buffers: Buffers, first_id: int = 1
+    routes: Routes, sent: list[Sent], buffers: dict[str, dict[str, list[Any]]], first_id: int = 1
 ) -> tuple[Position, list[WorkflowEvent]]:
     sorter = Sorter(Position(buffers=buffers, next_delivery_id=first_id))
     for message in sent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
@@ -11,9 +12,9 @@ import httpx
 from msgspec import UNSET
 
 import perdure.client.models as models
-from perdure.client.connection import AsyncIo, ClientOptions, Connection, HttpCall, build_path, omit_none
+from perdure.client.connection import AsyncIo, ClientOptions, Connection, HttpCall, HttpStream, build_path, omit_none
 from perdure.client.event_stream import events
-from perdure.client.fetch import download, fetch, run_call, start_run, state_call, thread_call
+from perdure.client.fetch import fetch, run_call, start_run, state_call, thread_call
 from perdure.client.models import Checkpoint, Run
 from perdure.client.turns import MessagesIn, OnBusy, StreamedTurn, TurnArguments, new_turn, to_messages
 from perdure.names import checkpoint_id_of, new_run_id
@@ -298,9 +299,12 @@ class Client:
 
     async def export_thread(self, thread_id: str, path: str | os.PathLike[str]) -> Path:
         """Write a thread with its history to one file: all of it, or no file."""
+        call = HttpCall[None]("POST", build_path("threads", thread_id, "export"), None)
         with replace_file(Path(path)) as file:
-            call = HttpCall[None]("POST", build_path("threads", thread_id, "export"), None)
-            await download(self._connection, call, file.write)
+            async with aclosing(HttpStream(self._connection)) as stream:
+                await stream.open(call)
+                while piece := await stream.read():
+                    await self._connection.io.call(file.write, piece)
         return Path(path)
 
     async def import_thread(self, path: str | os.PathLike[str], thread_id: str) -> models.Thread:

@@ -270,14 +270,13 @@ class Connection:
         return ConnectionLost(f"{where}: the connection broke ({why}).")
 
 
-class HttpStream:
+class HttpStream(msgspec.Struct, eq=False):
     """The body of one answer, piece by piece. It can be opened again, for another answer."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._call: HttpCall[Any] | None = None
-        self._response: httpx.Response | None = None
-        self._pieces: Any = None
+    _connection: Connection
+    _call: HttpCall[Any] | None = None
+    _response: httpx.Response | None = None
+    _pieces: Any = None
 
     async def open(self, call: HttpCall[Any]) -> httpx.Response:
         """Close the answer before and send the request. The result is without its body, which `read` returns.

@@ -1,25 +1,8 @@
-"""Errors of the client: one class for each failure that a caller can handle.
-
-ClientError
-├── Invalid               the request is wrong, or something in it
-├── NotAuthenticated      the credentials are not valid
-├── NotAllowed            the user lacks the scope for this
-├── NotFound              it does not exist, or belongs to another user
-├── Conflict              the thread is in a state that does not allow this
-├── CursorExpired         the events after the cursor were pruned
-├── TooManyRequests       try again after `retry_after` seconds
-├── Unavailable           the server or its storage is away; see `retry_after`
-├── RunFailed             the workflow's own code failed
-├── RunInterrupted        no server continues the run
-├── StillRunning          the run takes longer than the request waited
-├── ServerError           the server failed; its log has `request_id`
-├── ConnectionLost        the answer is missing or incomplete (also ConnectionError)
-│   └── NotSent           no server was reached: nothing was sent
-└── UnreadableAnswer      the answer is not one of a perdure server
-"""
+"""Errors of the client: one class for each failure that a caller can handle."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -32,6 +15,10 @@ class ClientError(PerdureError):
     """The base of all errors that a client raises."""
 
     code = "client"
+
+    def __init_subclass__(cls) -> None:
+        if "code" not in vars(cls):
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __init__(
         self,
@@ -63,65 +50,67 @@ class ClientError(PerdureError):
 
 
 class Invalid(ClientError):
-    code = "invalid"
+    """The request is wrong, or something in it."""
 
 
 class NotAuthenticated(ClientError):
-    code = "not_authenticated"
+    """The credentials are not valid."""
 
 
 class NotAllowed(ClientError):
-    code = "not_allowed"
+    """The user lacks the scope for this."""
 
 
 class NotFound(ClientError):
-    code = "not_found"
+    """It does not exist, or belongs to another user."""
 
 
 class Conflict(ClientError):
-    code = "conflict"
+    """The thread is in a state that does not allow this."""
 
 
 class CursorExpired(ClientError):
-    code = "cursor_expired"
+    """The events after the cursor were pruned."""
 
 
 class TooManyRequests(ClientError):
-    code = "too_many_requests"
+    """Try again after `retry_after` seconds."""
 
 
 class Unavailable(ClientError):
-    code = "unavailable"
+    """The server or its storage is away; see `retry_after`."""
 
 
 class RunFailed(ClientError):
-    code = "run_failed"
+    """The workflow's own code failed."""
 
 
 class RunInterrupted(ClientError):
-    code = "run_interrupted"
+    """No server continues the run."""
 
 
 class StillRunning(ClientError):
+    """The run takes longer than the request waited."""
+
     code = "run_takes_longer"
 
 
 class ServerError(ClientError):
+    """The server failed; its log has `request_id`."""
+
     code = "internal_error"
 
 
 class ConnectionLost(ClientError, ConnectionError):
-    code = "connection_lost"
+    """The answer is missing or incomplete."""
 
 
 class UnreadableAnswer(ClientError):
-    code = "unreadable_answer"
+    """The answer is not one of a perdure server."""
 
 
 class NotSent(ConnectionLost):
     """No server could be reached. Nothing was sent."""
-
-    code = "not_sent"
 
 
 # ---------------------------------------------------------------- from answers

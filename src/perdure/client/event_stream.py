@@ -20,31 +20,28 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class SseFrame(msgspec.Struct, frozen=True):
-    """One event of a stream."""
-
     event: str
     data: str
     id: str | None = None
     """None if the frame has no `id` line."""
 
 
-class Frames:
+class Frames(msgspec.Struct, eq=False):
     """Returns a frame when its last byte arrives. Never returns a frame that was cut off."""
 
-    def __init__(self, largest: int = MAX_FRAME_BYTES) -> None:
-        self.retry_seconds: float | None = None
-        """The wait before a reconnect that the server asks for."""
-        self.comments = 0
-        """Comments so far. A server sends them as heartbeats."""
-        self._largest = largest
-        self._pieces: list[bytes] = []
-        """Parts of the last, unfinished line. They are joined once."""
-        self._has_begun = False
-        self._ended_with_cr = False
-        self._event = ""
-        self._data: list[bytes] = []
-        self._id: str | None = None
-        self._size = 0
+    largest: int = MAX_FRAME_BYTES
+    retry_seconds: float | None = None
+    """The wait before a reconnect that the server asks for."""
+    comments: int = 0
+    """Comments so far. A server sends them as heartbeats."""
+    _pieces: list[bytes] = []
+    """Parts of the last, unfinished line. They are joined once."""
+    _has_begun: bool = False
+    _ended_with_cr: bool = False
+    _event: str = ""
+    _data: list[bytes] = []
+    _id: str | None = None
+    _size: int = 0
 
     def feed(self, data: bytes) -> list[SseFrame]:
         """Raises ValueError if a frame exceeds the size limit, or if the bytes are not UTF-8."""
@@ -59,8 +56,7 @@ class Frames:
             if self._pieces:
                 line = b"".join((*self._pieces, line))
                 self._pieces.clear()
-            frame = self._parse_line(line)
-            if frame is not None:
+            if (frame := self._parse_line(line)) is not None:
                 frames.append(frame)
         if rest:
             self._count(len(rest))
@@ -69,15 +65,17 @@ class Frames:
 
     def _count(self, size: int) -> None:
         self._size += size
-        if self._size > self._largest:
-            raise ValueError(f"A frame of the stream has more than {self._largest} bytes.")
+        if self._size > self.largest:
+            raise ValueError(f"A frame of the stream has more than {self.largest} bytes.")
 
     def _parse_line(self, line: bytes) -> SseFrame | None:
         if not self._has_begun:
             self._has_begun = True
             line = line.removeprefix(_BOM)
         if not line:
-            return self._dispatch()
+            event, data, its_id = self._event, self._data, self._id
+            self._event, self._data, self._id, self._size = "", [], None, 0
+            return SseFrame(event or "message", b"\n".join(data).decode(), its_id) if data else None
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if not name:
@@ -91,13 +89,6 @@ class Frames:
         elif name == b"retry" and value.isdigit():
             self.retry_seconds = min(int(value[:9]) / 1000, 3600)
         return None
-
-    def _dispatch(self) -> SseFrame | None:
-        event, data, its_id = self._event, self._data, self._id
-        self._event, self._data, self._id, self._size = "", [], None, 0
-        if not data:
-            return None
-        return SseFrame(event or "message", b"\n".join(data).decode(), its_id)
 
 
 # ---------------------------------------------------------------- the stream of events
@@ -141,9 +132,7 @@ class EventStream:
             self.reconnects.asked_for = self._frames.retry_seconds or self.reconnects.asked_for
             if not self._unread and self._frames.comments > before:
                 return None
-        return self._read(self._unread.popleft())
-
-    def _read(self, frame: SseFrame) -> LogEntry:
+        frame = self._unread.popleft()
         try:
             entry = msgspec.json.decode(frame.data, type=dict[str, Any])
             seq = None if frame.id is None else int(frame.id)

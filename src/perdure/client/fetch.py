@@ -1,4 +1,4 @@
-"""Requests with one answer, repeated where that is safe; and files piece by piece."""
+"""Requests with one answer, repeated where that is safe."""
 
 from __future__ import annotations
 
@@ -30,15 +30,12 @@ TRY_AGAIN = (ConnectionLost, TooManyRequests, Unavailable)
 """Errors that a later attempt may not meet."""
 
 
-class Reconnects:
-    """Reconnects of one stream: how many, and since when."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.asked_for: float | None = None
-        """The server's last `retry`, in seconds."""
-        self._connection = connection
-        self._failures = 0
-        self._since: float | None = None
+class Reconnects(msgspec.Struct, eq=False):
+    _connection: Connection
+    asked_for: float | None = None
+    """The server's last `retry`, in seconds."""
+    _failures: int = 0
+    _since: float | None = None
 
     def reset(self) -> None:
         """Bytes arrived: the next failure counts from zero."""
@@ -154,17 +151,6 @@ def decode_answer(call: HttpCall[T], response: httpx.Response, body: bytes) -> T
             request_id=response.headers.get("x-request-id"),
         ) from error
     return value
-
-
-# ---------------------------------------------------------------- files
-
-
-async def download(connection: Connection, call: HttpCall[None], write: Callable[[bytes], object]) -> None:
-    """Write a file piece by piece. Raises ClientError."""
-    async with aclosing(HttpStream(connection)) as stream:
-        await stream.open(call)
-        while piece := await stream.read():
-            await connection.io.call(write, piece)
 
 
 # ---------------------------------------------------------------- requests of more than one method

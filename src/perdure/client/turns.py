@@ -86,8 +86,6 @@ MAX_RUN_LOOKUPS = 3
 
 
 class StreamedTurn:
-    """One streamed turn."""
-
     def __init__(self, connection: Connection, body: dict[str, Any]) -> None:
         self._connection = connection
         self._body = body

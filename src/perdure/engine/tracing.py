@@ -11,6 +11,8 @@ from hashlib import sha256
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from perdure.errors import MissingExtra
 from perdure.log import get_logger
 
@@ -28,12 +30,11 @@ LONGEST_CONTENT = 8_192
 """Characters of a message that a span holds, with `sensitive=True`."""
 
 
-class Tracing:
+class Tracing(msgspec.Struct, eq=False):
     """The tracing configuration. One exists while tracing is switched on."""
 
-    def __init__(self, provider: Any, *, sensitive: bool) -> None:
-        self._provider = provider
-        self.sensitive = sensitive
+    _provider: Any
+    sensitive: bool
 
     @property
     def provider(self) -> Any:

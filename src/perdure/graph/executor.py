@@ -42,7 +42,7 @@ class Executor:
         instance = super().__new__(cls)
         # Other threads get instances of their own from the same arguments. Containers are copied now, because
         # the caller may change them; other objects (clients, connections) are shared between the instances.
-        instance._arguments, instance._made_with = (args, kwargs), (_own(args), _own(kwargs))
+        instance._arguments, instance._made_with = (args, kwargs), (own_containers(args), own_containers(kwargs))
         return instance
 
     def __init__(
@@ -57,7 +57,9 @@ class Executor:
         on_error: Any = STOP,
         **others: Any,
     ) -> None:
-        self.id = _checked_id(id)
+        if not isinstance(id, str) or not id:  # type: ignore[redundant-expr]  # of untyped callers
+            raise ValueError(f"Executor ID must be a non-empty string, got {id!r}. Checkpoints find its state by it.")
+        self.id = id
         _refuse_misspelt(others)
         self.policy = executor_policy(id, retry, timeout, on_error)
         self.type = type_ or type or self.__class__.__name__
@@ -86,7 +88,7 @@ class Executor:
         copies of their containers; with `shares` it gets the containers themselves."""
         if self.is_stateless:
             return self
-        args, kwargs = self._arguments if shares else map(_own, self._made_with)
+        args, kwargs = self._arguments if shares else map(own_containers, self._made_with)
         return type(self)(*args, **kwargs)
 
     def can_handle(self, message: WorkflowMessage) -> bool:
@@ -196,14 +198,6 @@ def _union(table: HandlerTable, field: str) -> list[Any]:
     return list(dict.fromkeys(types))
 
 
-def _checked_id(executor_id: object) -> str:
-    if not isinstance(executor_id, str) or not executor_id:
-        raise ValueError(
-            f"Executor ID must be a non-empty string, got {executor_id!r}. Checkpoints find its state by it."
-        )
-    return executor_id
-
-
 def _refuse_misspelt(others: dict[str, Any]) -> None:
     """Accept other keywords that a class passes on, but reject a misspelt policy, which would have no effect."""
     for name in others:
@@ -215,11 +209,11 @@ def _refuse_misspelt(others: dict[str, Any]) -> None:
 _CONTAINERS = (dict, list, tuple, set)
 
 
-def _own(container: Any) -> Any:
+def own_containers(container: Any) -> Any:
     """A copy of the container and of those in it, at any depth; other contents are shared."""
     if type(container) is dict:
-        return {key: _own(part) if type(part) in _CONTAINERS else part for key, part in container.items()}
-    return type(container)([_own(part) if type(part) in _CONTAINERS else part for part in container])
+        return {key: own_containers(part) if type(part) in _CONTAINERS else part for key, part in container.items()}
+    return type(container)([own_containers(part) if type(part) in _CONTAINERS else part for part in container])
 
 
 class FunctionExecutor(Executor):
@@ -249,7 +243,11 @@ class FunctionExecutor(Executor):
             )
         if not callable(func):
             raise ValueError(f"FunctionExecutor needs a function, got {func!r}.")
-        _refuse_generator(func)
+        if any(inspect.isgeneratorfunction(part) or inspect.isasyncgenfunction(part) for part in _plain(func)):
+            raise ValueError(
+                f"{func!r} is a generator: it would never run. Use a plain function, and `await ctx.yield_output(...)` "
+                "or `await ctx.send_message(...)` in place of `yield`."
+            )
         name = id or getattr(func, "__name__", "") or "function"
         super().__init__(name, defer_discovery=True, retry=retry, timeout=timeout, on_error=on_error)
         self.func = func
@@ -310,29 +308,15 @@ def is_async(func: Callable[..., Any]) -> bool:
     return any(map(inspect.iscoroutinefunction, _plain(func)))
 
 
-def _refuse_generator(func: Callable[..., Any]) -> None:
-    if any(inspect.isgeneratorfunction(part) or inspect.isasyncgenfunction(part) for part in _plain(func)):
-        raise ValueError(
-            f"{func!r} is a generator: it would never run. Use a plain function, and `await ctx.yield_output(...)` or "
-            "`await ctx.send_message(...)` in place of `yield`."
-        )
-
-
 def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
     """A handler that drops its first argument, the executor, and calls the function."""
-    if is_async(func):
-
-        @functools.wraps(func)
-        async def in_loop(_: Executor, *args: Any) -> Any:
-            return await func(*args)
-
-        return in_loop
+    runs_in_loop = is_async(func)
 
     @functools.wraps(func)
-    async def in_thread(_: Executor, *args: Any) -> Any:
-        return await call_in_thread(func, args, {})
+    async def call(_: Executor, *args: Any) -> Any:
+        return await (func(*args) if runs_in_loop else call_in_thread(func, args, {}))
 
-    return in_thread
+    return call
 
 
 async def call_in_thread(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

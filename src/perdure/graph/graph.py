@@ -59,14 +59,13 @@ class Graph:
     @cached_property
     def annotations(self) -> tuple[Any, ...]:
         """Every type that its handlers name, and so a checkpoint of it may contain."""
-        annotations: dict[Any, None] = {}
+        kinds: list[Any] = []
         for executor in self.executors.values():
             for handler in (*executor.table.handlers, *executor.table.responses):
-                types = (handler.message_type, handler.request_type)
-                types += (*handler.output_types, *handler.workflow_output_types)
-                annotations.update((annotation, None) for annotation in types if annotation is not None)
-            annotations.update((annotation, None) for annotation in executor.value_types)
-        return tuple(annotations)
+                kinds += (handler.message_type, handler.request_type)
+                kinds += (*handler.output_types, *handler.workflow_output_types)
+            kinds += executor.value_types
+        return tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
 
 
 @dataclass(frozen=True)
@@ -189,20 +188,19 @@ def node_of(thing: Any, host: AgentHost) -> Node:
                 f"{type(thing).__qualname__} did not call super().__init__(id), so it has no handlers. Call it in "
                 "__init__ (in a dataclass: in __post_init__)."
             )
-        return Node(thing, thing.fresh, thing.is_stateless)
-    graph = find_graph(thing)
-    if graph is not None:
-        child = WorkflowExecutor(thing, graph.name)
-        return Node(child, child.fresh, child.is_stateless)
-    if is_agent(thing):
+        executor = thing
+    elif (graph := find_graph(thing)) is not None:
+        executor = WorkflowExecutor(thing, graph.name)
+    elif is_agent(thing):
         executor = host(thing)
-        return Node(executor, executor.fresh, executor.is_stateless)
-    if callable(thing) and not inspect.iscoroutinefunction(thing):
+    elif callable(thing) and not inspect.iscoroutinefunction(thing):
         return Node(_make_executor(thing, host), lambda shares=False: _make_executor(thing, host))
-    raise TypeError(
-        "WorkflowBuilder expected an Executor or SupportsAgentRun instance (an agent: run() and a name), or a function "
-        f"that makes one, got {thing!r}."
-    )
+    else:
+        raise TypeError(
+            "WorkflowBuilder expected an Executor or SupportsAgentRun instance (an agent: run() and a name), or a "
+            f"function that makes one, got {thing!r}."
+        )
+    return Node(executor, executor.fresh, executor.is_stateless)
 
 
 def _make_executor(factory: Callable[[], Any], host: AgentHost) -> Executor:

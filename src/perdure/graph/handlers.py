@@ -318,13 +318,12 @@ class HandlerTable:
         return _find_most_specific(message, handlers)
 
     def find_response(self, request: object, response: object) -> Handler | None:
-        matches = [handler for handler in self.responses if is_instance_of(request, handler.request_type)]
-        matches = [handler for handler in matches if is_instance_of(response, handler.message_type)]
-        if len(matches) < 2:
-            return matches[0] if matches else None
+        matches = [handler for handler in self.responses if is_instance_of(response, handler.message_type)]
         best = most_specific(request, [handler.request_type for handler in matches])
-        matches = [handler for handler in matches if handler.request_type == matches[best or 0].request_type]
-        return matches[most_specific(response, [handler.message_type for handler in matches]) or 0]
+        if best is None:
+            return None
+        kind = matches[best].request_type
+        return _find_most_specific(response, [handler for handler in matches if handler.request_type == kind])
 
 
 def _find_most_specific(message: object, handlers: list[Handler]) -> Handler | None:

@@ -219,9 +219,6 @@ def ping_of(url: str) -> Callable[[], Awaitable[object]]:
 # ---------------------------------------------------------------- addresses
 
 
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
-
 UNKNOWN = "unknown"
 MAX_HOPS = 32
 """Longest chain of proxies that is read."""
@@ -263,7 +260,7 @@ def limit_key(by: str, address: str, user_id: str | None) -> str:
 
 
 @lru_cache(maxsize=16)
-def trusted_networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
+def trusted_networks(texts: tuple[str, ...]) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
     """Raises InvalidConfig for text that is neither an address nor a network."""
     networks = []
     for text in texts:
@@ -276,7 +273,7 @@ def trusted_networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
     return tuple(networks)
 
 
-def _address(text: str) -> Address | None:
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Parse `1.2.3.4`, `1.2.3.4:80`, `::1` or `[::1]:80`, also in quotes; None for anything else."""
     bare = text.strip().strip('"')
     if bare.startswith("["):

@@ -234,8 +234,6 @@ def _describe_object(source: Any) -> str:
 
 
 class ServedWorkflow(msgspec.Struct, frozen=True):
-    """A workflow of a server."""
-
     name: str
     """The public name."""
     workflow: Workflow

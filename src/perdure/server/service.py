@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import PerdureError, RunInterrupted, StorageFailed, ThreadBusy, ThreadConflict, did_you_mean
 from perdure.events import WorkflowRunState
 from perdure.log import get_logger
 from perdure.records import ThreadInfo
-from perdure.server.auth.principal import Authenticator, Authorizer
+from perdure.server.auth.principal import Authenticator, Authorizer, Space
 from perdure.server.config.schema import ServerConfig
 from perdure.server.problems import HttpProblem
 from perdure.server.rate_limit import RateLimiter
@@ -22,7 +24,7 @@ from perdure.server.registry import Registry
 from perdure.server.threads.conversation import NameThreads
 from perdure.server.threads.hub import Hub
 from perdure.server.threads.runs import Runs
-from perdure.server.threads.threads import Views
+from perdure.server.threads.threads import Threads, Views
 from perdure.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class Service:
         config, storage, metrics = self.config, self.storage, self.metrics
         self.runs = Runs(storage, config.limits, metrics)
         self.views = Views()
-        self.hub = Hub(storage, hides=self.hides_errors)
+        self.hub = Hub(storage, self.hides_errors)
         self.recovery = Recovery(self)
         self.own_hosts = frozenset({"localhost", "127.0.0.1", "::1", config.host.lower()})
         """Host names that a server without auth accepts."""
@@ -161,16 +163,15 @@ LOOKS_BETWEEN = 15
 MAX_BATCH = 100
 
 
-class Recovery:
+class Recovery(msgspec.Struct, eq=False):
     """Resumes threads without an owner: interrupted ones at the start and periodically, and due ones."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._task: asyncio.Task[None] | None = None
-        self._stuck: dict[str, int] = {}
-        """Threads that could not be resumed, with their checkpoint number."""
-        self._unknown: set[str] = set()
-        """Missing workflows that were logged."""
+    _service: Service
+    _task: asyncio.Task[None] | None = None
+    _stuck: dict[str, int] = {}
+    """Threads that could not be resumed, with their checkpoint number."""
+    _unknown: set[str] = set()
+    """Missing workflows that were logged."""
 
     def start(self) -> None:
         """Start in the background: a server without its storage still answers."""
@@ -212,11 +213,10 @@ class Recovery:
 
     async def _interrupt_lost_runs(self) -> None:
         """Interrupt runs whose thread another instance took over: they can commit nothing."""
-        storage = self._service.storage
+        threads = Threads(self._service, Space())
         for served in self._service.runs.under_way:
-            async with storage.access("find a thread"):
-                infos = await storage.store.threads(thread_id=served.thread_id, limit=1)
-            if infos and infos[0].run_id != served.run_id:
+            info = await threads.look_up(served.thread_id)
+            if info is not None and info.run_id != served.run_id:
                 logger.info("run %s ends: another run took over its thread", served.run_id)
                 served.run.interrupt()
 

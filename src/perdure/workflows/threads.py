@@ -27,7 +27,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
 from perdure.clock import await_uncancelled
 from perdure.engine.run.request import check_storage
-from perdure.engine.thread.live_threads import Ownership, find_local_run
+from perdure.engine.thread.live_threads import Ownership, local_runs
 from perdure.errors import CheckpointNotFound, InvalidRun, NoEventLog, NoStorage, ThreadNotFound
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.graph.drawing.picture import DUE, WAITING, outcomes_of
@@ -316,7 +316,7 @@ async def cancel(workflow: Workflow, thread_id: str, *, checkpoint_storage: Any 
         info = await storage.find_thread(thread_id)
     except ThreadNotFound:
         return False
-    run = find_local_run(info.run_id)  # of another workflow object
+    run = local_runs.get(info.run_id or "")  # of another workflow object
     if run is not None and not run.is_dead:
         run.interrupt()
         await run.wait()

@@ -20,7 +20,7 @@ def to_diagram(draft: Draft, back: Collection[tuple[str, str]]) -> str:
     """The flowchart's source: conditions are labels, handoffs thick, defaults and fallbacks dotted. `back`: the ends of
     edges that lead back."""
     names = UniqueNames()
-    ids = {node: names.add(_identifier(node)) for node in (START, END, *draft.nodes)}
+    ids = {node: names.claim(_identifier(node)) for node in (START, END, *draft.nodes)}
     arrows = list(_arrows(draft, back))
     used = {end for arrow in arrows for end in arrow[:2]}
     lines = ["flowchart TD"]

@@ -99,19 +99,18 @@ def inside(key: str) -> str:
     return f" in {key}"
 
 
-class Calls:
+class Calls(msgspec.Struct, eq=False):
     """Names the calls of one delivery: by name, digest of the arguments, and occurrence among equals."""
 
-    def __init__(self, owner: object, codec: Codec, renamed: Sequence[RenamedType] = ()) -> None:
-        self._owner = owner
-        self._mark = object()
-        """Identifies the delivery. References keep it alive; the `id()` of an ended delivery could be reused."""
-        self._codec = codec
-        self._renamed = renamed
-        """Types renamed since the thread began."""
-        self._names: dict[str, Any] = {}
-        """Step name -> its code."""
-        self._seen: Counter[str] = Counter()
+    _owner: object
+    _codec: Codec
+    _renamed: Sequence[RenamedType] = ()
+    """Types renamed since the thread began."""
+    _mark: object = msgspec.field(default_factory=object)
+    """Identifies the delivery. References keep it alive; the `id()` of an ended delivery could be reused."""
+    _names: dict[str, Any] = {}
+    """Step name -> its code."""
+    _seen: Counter[str] = msgspec.field(default_factory=Counter)
 
     def identify(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], key: str | None) -> StepCall:
         """The call's identity. Raises StepArgumentsUnsavable for arguments without a digest, if `key` is None."""
@@ -157,12 +156,11 @@ QUIET_TURNS = 8
 layers of gather, task groups and timeouts."""
 
 
-class Quiet:
+class Quiet(msgspec.Struct, eq=False):
     """Calls back after QUIET_TURNS turns of the event loop without activity."""
 
-    def __init__(self) -> None:
-        self._news = 0
-        self._is_watching = False
+    _news: int = 0
+    _is_watching: bool = False
 
     def stir(self) -> None:
         self._news += 1
@@ -268,22 +266,21 @@ def _is_covered(record: Record, whole: Collection[str]) -> bool:
     return any(record.within.endswith(inside(key)) for key in whole)
 
 
-class Waits:
+class Waits(msgspec.Struct, eq=False):
     """The waits of the branches of one delivery. It keeps running while a step runs. When none does, it is suspended:
     its superstep commits without it, and it leaves memory."""
 
-    def __init__(self, owner: object, task: asyncio.Task[object], clock: Clock) -> None:
-        self._owner = owner
-        """The delivery."""
-        self._task = task
-        self._clock = clock
-        self._waiting: dict[asyncio.Future[None], datetime | str] = {}
-        """Branches that wait, with the time or the request that they wait for."""
-        self._alarms: set[asyncio.Task[None]] = set()
-        self._active = 0
-        self._quiet = Quiet()
-        self._is_over = False
-        self.is_suspended = False
+    _owner: object
+    """The delivery."""
+    _task: asyncio.Task[object]
+    _clock: Clock
+    _waiting: dict[asyncio.Future[None], datetime | str] = {}
+    """Branches that wait, with the time or the request that they wait for."""
+    _alarms: set[asyncio.Task[None]] = set()
+    _active: int = 0
+    _quiet: Quiet = msgspec.field(default_factory=Quiet)
+    _is_over: bool = False
+    is_suspended: bool = False
 
     @property
     def due_at(self) -> datetime | None:

@@ -53,9 +53,10 @@ async def run_side_by_side(lanes: Sequence[Lane], run_lane: RunLane) -> bool:
             tasks.append(task)
             await asyncio.sleep(0)
             if not task.done():
-                others = [*left]
-                left.clear()
-                tasks += [loop.create_task(_run_alone(lane, run_lane), name=lane.executor_id) for lane in others]
+                while left:
+                    lane = left.popleft()
+                    lane.task = loop.create_task(run_lane(lane), name=lane.executor_id)
+                    tasks.append(lane.task)
         pending = [task for task in tasks if not task.done()]
         while pending and not any(map(_has_failed, tasks)):
             await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
@@ -73,11 +74,6 @@ async def run_side_by_side(lanes: Sequence[Lane], run_lane: RunLane) -> bool:
     for task, error in failures[1:]:
         first.add_note(f"Executor {task.get_name()!r} failed in the same superstep: {error!r}")
     raise first
-
-
-async def _run_alone(lane: Lane, run_lane: RunLane) -> None:
-    lane.task = asyncio.current_task()
-    await run_lane(lane)
 
 
 async def _run_in_one_task(lanes: deque[Lane], run_lane: RunLane) -> None:

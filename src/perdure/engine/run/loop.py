@@ -279,8 +279,9 @@ class Loop:
             spans = self.scope.spans
             effects = await (lane.deliver(message) if spans is None else spans.delivery(lane, message))
             self._unfinished -= 1
-            if effects.is_undone:
-                await self._undo(lane)
+            if effects.is_undone and lane.executor.saves_state:  # failed or suspended: as after the earlier deliveries
+                saved = next((done.saved for done in reversed(lane.results) if done.saved is not None), None)
+                lane.executor = await self.memory.put_back_in(lane.level, lane.executor_id, saved)
             if effects.suspended is None and self._unfinished and self._must_record_now(lane):
                 await self._record(lane, message, effects)
 
@@ -290,12 +291,6 @@ class Loop:
         if self.scope.journal.is_kept or len(lane.messages) > 1:
             return True
         return lane.executor_id in lane.level.compiled.hooked
-
-    async def _undo(self, lane: Lane) -> None:
-        """The delivery failed or was suspended: restore its executor to the state after the earlier deliveries."""
-        if lane.executor.saves_state:
-            saved = next((effects.saved for effects in reversed(lane.results) if effects.saved is not None), None)
-            lane.executor = await self.memory.put_back_in(lane.level, lane.executor_id, saved)
 
     async def _replay(self, lane: Lane, message: WorkflowMessage, recorded: Effects) -> None:
         lane.replay(message, recorded)

@@ -21,7 +21,7 @@ from perdure.engine.thread.live_threads import (
     LiveThread,
     LiveThreads,
     Ownership,
-    find_local_run,
+    local_runs,
 )
 from perdure.engine.thread.position import Position, position_of
 from perdure.errors import DamagedCheckpoint, IncompatibleWorkflow, InvalidRun, RunInterrupted, ThreadBusy
@@ -77,16 +77,12 @@ def changes_since(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> tuple[l
 
 def _missing_executors(level: WorkflowCheckpoint | ChildCheckpoint, compiled: Compiled, path: str) -> set[str]:
     """Executors with due deliveries that the graph does not have, by path."""
-    nodes, due = compiled.graph.nodes, set[str]()
-    for messages in level.messages.values():
-        due.update(str(message.target_id) for message in messages)
-    for request in level.pending_request_info_events.values():
-        due.add(_asker(request, nodes))
-    for delivery in level.suspended.values():
-        due.add(str(delivery.message.target_id))
-    for child in level.children.values():
-        due.add(child.executor_id)
-    gone = {f"{path}{executor_id}" for executor_id in due if executor_id not in nodes} if due else due
+    nodes = compiled.graph.nodes
+    due = {str(message.target_id) for messages in level.messages.values() for message in messages}
+    due |= {_asker(request, nodes) for request in level.pending_request_info_events.values()}
+    due |= {str(delivery.message.target_id) for delivery in level.suspended.values()}
+    due |= {child.executor_id for child in level.children.values()}
+    gone = {f"{path}{executor_id}" for executor_id in due - nodes.keys()}
     for child in level.children.values():
         inner = compiled.children.get(child.executor_id)
         if inner is not None:
@@ -174,7 +170,7 @@ class Opening:
         request = self._request
         async with OwnerWait(request.storage, thread.thread_id) as waiting:
             while True:
-                owner = find_local_run(busy.run_id)
+                owner = local_runs.get(busy.run_id or "")
                 ended = (*self._place(thread), busy.run_id)
                 if busy.is_here and ended in unreleased:  # a run of this process that ended without a release
                     stored_thread = await self._open_now(thread, ownership.run_id, takeover=True)
@@ -320,10 +316,8 @@ class Opening:
             await self._move_to(self.named, thread, loop)
 
     async def _move_to(self, checkpoint: WorkflowCheckpoint, thread: LiveThread, loop: Loop) -> None:
-        saved = {}
-        for executor_id, memory in checkpoint.executors.items():
-            if memory.saved is not None and executor_id in self._compiled.graph.nodes:
-                saved[executor_id] = memory.saved
+        nodes, memories = self._compiled.graph.nodes, checkpoint.executors.items()
+        saved = {key: memory.saved for key, memory in memories if memory.saved is not None and key in nodes}
         await loop.restore(compatible_position(checkpoint, self._compiled), saved)
         thread.head_id = checkpoint.checkpoint_id
         thread.is_ahead = False

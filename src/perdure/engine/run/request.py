@@ -256,7 +256,7 @@ def enter(
     is_unknown = standing.next_delivery_id == 1 and not thread.inbox
     if (request.responses is not None or request.cancelled) and request.thread_id is not None and is_unknown:
         raise ThreadNotFound(request.thread_id)
-    entry = _accept(graph, thread.thread_id, position, request, now, is_resume=is_resume, inbox=thread.inbox)
+    entry = _accept(graph, thread, position, request, now, is_resume=is_resume)
     after = position if entry.position is None and has_passed else entry.position
     if request.change_state is not None and after is not None:
         after.state = request.change_state(isolate(after.state))
@@ -297,19 +297,19 @@ def leave_out_unfinished(position: Position) -> Position:
 
 def _accept(
     graph: Graph,
-    thread_id: str,
+    thread: LiveThread,
     position: Position,
     request: RunRequest,
     now: Callable[[], datetime],
     *,
     is_resume: bool,
-    inbox: Mapping[str, Any],
 ) -> Entry:
+    inbox = thread.inbox
     if request.responses is not None or request.cancelled:
         if request.responses is None:
             after = cancel_requests(position, request.cancelled, now())
         else:
-            answers = check_answers(graph, thread_id, position, request.responses)
+            answers = check_answers(graph, thread.thread_id, position, request.responses)
             after = deliver_answers(position, answers, now(), answered_by=request.answered_by)
         after.outputs = []
         after.since_input = 0

@@ -31,22 +31,18 @@ class StreamWork(AsyncIterator[ItemT], Generic[ItemT, ResultT]):
         self.items: list[ItemT] = []
         self.taken = 0
         """How many items were iterated."""
-        self._takers: set[asyncio.Future[None]] = set()
+        self._news = asyncio.Event()
+        """Set by an item, and by the end."""
 
     def begin(self) -> asyncio.Task[ResultT]:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._start(self._put))
-            self._task.add_done_callback(self._wake)
+            self._task.add_done_callback(lambda _: self._news.set())
         return self._task
 
     def _put(self, item: ItemT) -> None:
         self.items.append(item)
-        self._wake(None)
-
-    def _wake(self, _: object) -> None:
-        for taker in self._takers:
-            if not taker.done():
-                taker.set_result(None)
+        self._news.set()
 
     async def __anext__(self) -> ItemT:
         """The next event. At the end raises StopAsyncIteration, or the error of the work. Cancelled, it ends the
@@ -57,15 +53,12 @@ class StreamWork(AsyncIterator[ItemT], Generic[ItemT, ResultT]):
                 if not task.cancelled() and (error := task.exception()) is not None:
                     raise error
                 raise StopAsyncIteration
-            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._takers.add(taker)
+            self._news.clear()
             try:
-                await taker
+                await self._news.wait()
             except asyncio.CancelledError:
                 await self.aclose()
                 raise
-            finally:
-                self._takers.discard(taker)
         self.taken += 1
         return self.items[self.taken - 1]
 

@@ -28,15 +28,13 @@ from perdure.graph.validation import graph_signature, signature_hash
 from perdure.isolation import isolate
 from perdure.records import WorkflowMessage
 
-Buffers = dict[str, dict[str, list[Any]]]
-
 
 class Sorter(msgspec.Struct, eq=False):
     """Sorts the messages of one superstep into the mailbox of the next position, in the order they were sent."""
 
     after: Position
     warnings: list[WorkflowEvent] = []
-    _held: Buffers = {}
+    _held: dict[str, dict[str, list[Any]]] = {}
     """Copies of the buffers that this superstep fills: those of the position before do not change."""
 
     def deliver(self, data: Any, source_id: str, target_id: str, source_ids: tuple[str, ...] | None = None) -> None:

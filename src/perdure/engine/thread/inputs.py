@@ -30,8 +30,6 @@ from perdure.records import Answer, MessageType, Record, WorkflowMessage
 
 
 class Terms(TypedDict, total=False):
-    """The terms of a request."""
-
     deadline: datetime | None
     default: Any
     assignee: str | None

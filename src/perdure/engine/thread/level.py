@@ -15,7 +15,7 @@ from perdure.engine.thread.live_threads import Instances, LiveThread
 from perdure.engine.thread.position import Child, Effects, Position
 from perdure.errors import InvalidRun, MissingSecret, UnknownExecutor
 from perdure.events import WorkflowEvent
-from perdure.graph.executor import Executor
+from perdure.graph.executor import Executor, own_containers
 from perdure.graph.graph import Graph, SubWorkflowRequestMessage, WorkflowExecutor
 from perdure.graph.policy import DEFAULT, FailurePolicy
 from perdure.isolation import isolate
@@ -271,12 +271,12 @@ def arrange_arguments(
 ) -> dict[str, Any]:
     """By executor if any key is an executor's id, otherwise for all of them."""
     if isinstance(arguments, WorkflowInvocationKwargs):
-        for_all = {GLOBAL: _own(dict(arguments.global_kwargs))}
+        for_all = {GLOBAL: own_containers(dict(arguments.global_kwargs))}
         return for_all | _arrange_by_executor(arguments.executor_kwargs, executor_ids, parameter)
     if not isinstance(arguments, Mapping):
         raise InvalidRun(f"{parameter} must be a mapping, got {type(arguments).__name__}.")
     if not any(key in executor_ids for key in arguments):
-        return {GLOBAL: _own(dict(arguments))}
+        return {GLOBAL: own_containers(dict(arguments))}
     return _arrange_by_executor(arguments, executor_ids, parameter)
 
 
@@ -291,7 +291,7 @@ def _arrange_by_executor(
                 f"{parameter} is given by executor (it has an executor's id as a key), so {key!r} must hold a mapping, "
                 f"got {type(value).__name__}."
             )
-    return {key: _own(dict(value)) for key, value in arguments.items()}
+    return {key: own_containers(dict(value)) for key, value in arguments.items()}
 
 
 def _open(value: Any) -> Any:
@@ -300,20 +300,9 @@ def _open(value: Any) -> Any:
         raise MissingSecret(value.name)
     if isinstance(value, Secret):
         return value.value
-    return _map_parts(value, _open)
-
-
-def _map_parts(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A new plain container with changed parts; anything else, such as a client, is shared."""
     if type(value) is dict:
-        return {key: change(part) for key, part in value.items()}
-    if type(value) in (list, tuple, set):
-        return type(value)(map(change, value))
-    return value
-
-
-def _own(value: Any) -> Any:
-    return _map_parts(value, _own)
+        return {key: _open(part) for key, part in value.items()}
+    return type(value)(map(_open, value)) if type(value) in (list, tuple, set) else value
 
 
 def without_secrets(value: Any, name: str = "") -> Any:

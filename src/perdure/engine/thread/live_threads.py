@@ -102,7 +102,7 @@ class LiveThread(msgspec.Struct, eq=False):
             self.waker.set_result(None)
 
 
-_RUNS: WeakValueDictionary[str, Ownership] = WeakValueDictionary()
+local_runs: WeakValueDictionary[str, Ownership] = WeakValueDictionary()
 """The runs of this process, by id. The owner that a store names may be one that is just ending."""
 
 
@@ -137,7 +137,7 @@ class Ownership:
         self._task, self._cancels_before = task, task.cancelling()
         self.released = asyncio.Event()
         """Set once it has released its thread."""
-        _RUNS[run_id] = self
+        local_runs[run_id] = self
 
     @property
     def is_dead(self) -> bool:
@@ -215,11 +215,6 @@ class Ownership:
             self._task.uncancel()
         self._cancels = 0
         return self.is_interrupted
-
-
-def find_local_run(run_id: str | None) -> Ownership | None:
-    """The run of this process with this id, of any workflow object."""
-    return _RUNS.get(run_id or "")
 
 
 class LiveThreads:

@@ -27,28 +27,23 @@ class Replaced(msgspec.Struct, eq=False):
     value: Any
 
 
-class LaneState:
+class LaneState(msgspec.Struct, eq=False):
     """The shared state of one executor in one superstep: the committed state, and its own writes.
 
     Reading a mutable value returns a copy, so that changes to it do not reach the committed state, a sibling, a
     stored checkpoint, or the record of an earlier delivery. A change in place counts as a write.
     """
 
-    __slots__ = ("_committed", "_copied", "_flat", "_own", "_read", "_reducers")
-
-    def __init__(
-        self, committed: Mapping[str, Any], reducers: Mapping[str, Reducer], flat: dict[str, FlatDicts] | None = None
-    ) -> None:
-        """`flat`: lists of the state that earlier supersteps have examined, by key."""
-        self._committed = committed
-        self._flat = {} if flat is None else flat
-        self._reducers = reducers
-        self._own: dict[str, list[Any]] = {}
-        """Writes by key, in order: values, DELETED, Replaced. Without a reducer only the last write stays."""
-        self._read: dict[str, Any] = {}
-        """Copies returned since the last write, by key. They show in-place changes at the end."""
-        self._copied: dict[str, _Copied] = {}
-        """The lists of flat dicts that were returned last, by key."""
+    _committed: Mapping[str, Any]
+    _reducers: Mapping[str, Reducer]
+    _flat: dict[str, FlatDicts] = {}
+    """Lists of the state that earlier supersteps have examined, by key."""
+    _own: dict[str, list[Any]] = {}
+    """Writes by key, in order: values, DELETED, Replaced. Without a reducer only the last write stays."""
+    _read: dict[str, Any] = {}
+    """Copies returned since the last write, by key. They show in-place changes at the end."""
+    _copied: dict[str, _Copied] = {}
+    """The lists of flat dicts that were returned last, by key."""
 
     def get(self, key: str) -> Any:
         if key in self._read:

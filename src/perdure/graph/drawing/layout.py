@@ -202,9 +202,8 @@ def _area(spot: Spot, size: tuple[float, float]) -> Rectangle:
 
 def _choose_sides(layers: Sequence[Sequence[Spot]], routes: Sequence[EdgeRoute], looping: Collection[Spot]) -> None:
     """Links that lead upwards take the side of a box if their lane is its neighbour."""
-    neighbours: set[tuple[Spot, Spot]] = set()
-    for layer in layers:
-        neighbours.update(pairwise(spot for spot in layer if spot.kind != "turn"))
+    rows = ([spot for spot in layer if spot.kind != "turn"] for layer in layers)
+    neighbours = {pair for row in rows for pair in pairwise(row)}
 
     def is_beside(box: Spot, lane: Spot) -> bool:
         """A loop takes the right side of its box."""

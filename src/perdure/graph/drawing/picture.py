@@ -15,17 +15,14 @@ from perdure.graph.executor import Executor
 from perdure.graph.graph import Graph, WorkflowExecutor
 
 
-class UniqueNames:
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    def add(self, wanted: str) -> str:
+class UniqueNames(set[str]):
+    def claim(self, wanted: str) -> str:
         """`name`, or the first free of `name_2`, `name_3`, ..."""
         name, number = wanted, 1
-        while name in self._taken:
+        while name in self:
             number += 1
             name = f"{wanted}_{number}"
-        self._taken.add(name)
+        self.add(name)
         return name
 
 

@@ -48,7 +48,7 @@ class _MermaidWriter:
             yield f"  linkStyle {','.join(map(str, self._fallbacks))} stroke-dasharray:2 4"
 
     def _shapes(self, picture: Picture, indent: str) -> Iterator[str]:
-        ids = [self._names.add(_identifier(shape)) for shape in picture.shapes]
+        ids = [self._names.claim(_identifier(shape)) for shape in picture.shapes]
         for node_id, shape in zip(ids, picture.shapes, strict=True):
             if shape.inside is None:
                 yield f"{indent}{node_id}{_outline(shape)}"
@@ -128,7 +128,7 @@ class _DotWriter:
 
     def _shape(self, shape: Shape, indent: str) -> tuple[list[str], _Ends]:
         if shape.inside is None:
-            name = self._names.add(to_line(f"fan_in::{shape.path}" if shape.kind == "join" else shape.path))
+            name = self._names.claim(to_line(f"fan_in::{shape.path}" if shape.kind == "join" else shape.path))
             return [f"{indent}{_quote_dot(name)}{_attributes(_look(shape))};"], _Ends(name, name)
         self._clusters += 1
         cluster = f"cluster_{self._clusters}"

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from perdure.errors import did_you_mean
+from perdure.graph.executor import is_async
 from perdure.log import get_logger
 from perdure.server.auth.principal import (
-    PUBLIC,
     AuthUnavailable,
     Credentials,
     NotAuthenticated,
@@ -43,8 +43,7 @@ class CustomAuthenticator:
 
     async def authenticate(self, credentials: Credentials) -> Principal:
         try:
-            async with asyncio.timeout(LONGEST_SECONDS):
-                answer = await call_user_code(self._authenticate, *self._arguments(credentials))
+            answer = await call_user_code(self._authenticate, *self._arguments(credentials))
         except NotAuthenticated:
             raise
         except Exception as error:  # noqa: BLE001  # user code raises anything
@@ -106,8 +105,6 @@ class CustomAuthorizer:
         self._path = path
 
     async def may(self, principal: Principal, scope: str, thread_id: str | None) -> bool:
-        if scope == PUBLIC:
-            return True
         if is_narrowed(principal, scope):
             return False
         resource, _, action = scope.partition(":")
@@ -115,8 +112,7 @@ class CustomAuthorizer:
         if principal.scopes is not None:
             user["scopes"] = sorted(principal.scopes)
         try:
-            async with asyncio.timeout(LONGEST_SECONDS):
-                verdict = await call_user_code(self._authorize, user, resource, action, thread_id)
+            verdict = await call_user_code(self._authorize, user, resource, action, thread_id)
         except Exception as error:  # noqa: BLE001  # user code raises anything: refuse
             logger.error("%s failed: %s at %s. Refused", self._path, type(error).__name__, place_of(error))
             return False
@@ -163,11 +159,10 @@ def instantiate(target: Any, method: str, where: str) -> Any:
 
 
 async def call_user_code(function: Callable[..., Any], *arguments: object) -> Any:
-    """Await an async function; call any other in a thread, because it may block."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004  # whether calling it returns a coroutine
-        return await function(*arguments)
-    answer = await asyncio.to_thread(function, *arguments)
-    return await answer if inspect.isawaitable(answer) else answer
+    """Await an async function; call any other in a thread, because it may block. Raises TimeoutError."""
+    async with asyncio.timeout(LONGEST_SECONDS):
+        answer = function(*arguments) if is_async(function) else await asyncio.to_thread(function, *arguments)
+        return await answer if inspect.isawaitable(answer) else answer
 
 
 def place_of(error: BaseException) -> str:

@@ -18,13 +18,12 @@ from perdure.server.config.schema import invalid
 from perdure.server.problems import HttpProblem, unprocessable
 
 
-class AuthUnavailable(Exception):
-    """Authentication itself failed: 503, `auth_unavailable`. The reason is logged; the caller sees the message."""
+class AuthUnavailable(HttpProblem):
+    """Authentication itself failed. The reason is logged; the caller sees the message."""
 
-    code = "auth_unavailable"
-
-    def __init__(self, sentence: str = "Authentication is not available now. Try again later.") -> None:
-        super().__init__(sentence)
+    def __init__(self) -> None:
+        sentence = "Authentication is not available now. Try again later."
+        super().__init__(503, "auth_unavailable", sentence, headers={"Retry-After": "5"})
 
 
 MAX_USER_ID_CHARACTERS = 255
@@ -75,7 +74,6 @@ class NotAuthenticated(Exception):
 class Authenticator(Protocol):
     async def authenticate(self, credentials: Credentials) -> Principal:
         """Raises NotAuthenticated."""
-        ...
 
 
 class Authorizer(Protocol):
@@ -84,11 +82,8 @@ class Authorizer(Protocol):
 
     async def may(self, principal: Principal, scope: str, thread_id: str | None) -> bool:
         """Whether the principal has a scope, such as `graph:invoke`, for this thread."""
-        ...
 
 
-PUBLIC = "public"
-"""The scope of routes without credentials, such as `/ping`. It cannot be granted."""
 SCOPES = (
     *("graph:invoke", "graph:stream", "graph:read", "graph:stop"),
     *("checkpointer:read", "checkpointer:write", "checkpointer:delete"),
@@ -133,8 +128,6 @@ class RoleScopes:
         self._default = frozenset(default)
 
     async def may(self, principal: Principal, scope: str, thread_id: str | None) -> bool:
-        if scope == PUBLIC:
-            return True
         if is_narrowed(principal, scope):
             return False
         held = [self._roles[role] for role in principal.roles if role in self._roles] or [self._default]

@@ -15,15 +15,7 @@ from litestar import Litestar, Request
 
 from perdure.engine import tracing
 from perdure.names import random_digits
-from perdure.server.auth.principal import (
-    ANYBODY,
-    AuthUnavailable,
-    Credentials,
-    NotAuthenticated,
-    Principal,
-    Space,
-    space_of,
-)
+from perdure.server.auth.principal import ANYBODY, Credentials, NotAuthenticated, Principal, Space, space_of
 from perdure.server.problems import HttpProblem, error_body, too_often
 from perdure.server.rate_limit import client_address, limit_key
 from perdure.server.service import Service
@@ -245,11 +237,10 @@ class ServerApp:
         if visit.method == "HEAD" and visit.path in self._public:  # load balancers send it
             scope, visit.is_head = {**scope, "method": "GET"}, True
         try:
-            try:
-                await self._admit(visit)
-            except HttpProblem as problem:
-                await visit.refuse(problem)
-                return
+            await self._admit(visit)
+        except HttpProblem as problem:
+            await visit.refuse(problem)
+        else:
             # A run that begins here links its trace to the caller's.
             with nullcontext() if tracing.active is None else tracing.link_to_caller(visit.headers):
                 await self.routes(scope, visit.receive, visit.send)  # type: ignore[arg-type]  # the types of ASGI by another name
@@ -300,8 +291,6 @@ class ServerApp:
             return await self.service.authenticator.authenticate(credentials)
         except NotAuthenticated as error:
             raise HttpProblem(401, "not_authenticated", str(error), headers={"WWW-Authenticate": "Bearer"}) from None
-        except AuthUnavailable as error:
-            raise HttpProblem(503, error.code, str(error), headers={"Retry-After": "5"}) from None
 
     async def _count(self, visit: Visit) -> None:
         limit = self.service.config.rate_limit

@@ -68,7 +68,7 @@ async def start_and_reply(request: OwnRequest, thread_id: str, body: RunBody, wa
 async def get_run(thread_id: FromPath[str], run_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
     threads = request.threads
     check_id("run_id", run_id)
-    served = _own(threads, thread_id, run_id)
+    served = threads.service.runs.find(threads.space.stored_id(thread_id), run_id)
     if served is not None and served.state == "IN_PROGRESS" and served.run.has_begun:
         info = await threads.find(thread_id)
         was_ended = info.run_id is None and info.status == "CANCELLED"
@@ -80,10 +80,6 @@ async def get_run(thread_id: FromPath[str], run_id: FromPath[str], request: OwnR
     return reply(request, {"run": body})
 
 
-def _own(threads: Threads, thread_id: str, run_id: str) -> ServedRun | None:
-    return threads.service.runs.find(threads.space.stored_id(thread_id), run_id)
-
-
 @post(
     f"{HERE}/runs/{{run_id:str}}/cancel",
     **route_options("graph:stop", "Runs", "Cancel a run of any instance; its thread can be resumed", 404, 409),
@@ -91,7 +87,7 @@ def _own(threads: Threads, thread_id: str, run_id: str) -> ServedRun | None:
 async def cancel_run(thread_id: FromPath[str], run_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
     threads = request.threads
     check_id("run_id", run_id)
-    served = _own(threads, thread_id, run_id)
+    served = threads.service.runs.find(threads.space.stored_id(thread_id), run_id)
     if served is not None and not served.run.has_begun:
         served.task.cancel()  # queued: nothing is stored yet
         return reply(request, {"run_id": run_id, "was_running": True})
@@ -210,7 +206,7 @@ async def events(
 
 def _last_event_id(text: str | None) -> int | None:
     """Raises HttpProblem for an invalid event id."""
-    if text is None or text == "":
+    if not text:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 16:
         raise HttpProblem(422, "invalid_cursor", "Last-Event-ID must be the id of an event.", field="Last-Event-ID")

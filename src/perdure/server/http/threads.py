@@ -221,13 +221,11 @@ async def delete_message(thread_id: FromPath[str], message_id: FromPath[str], re
 # ---------------------------------------------------------------- history
 
 
-class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ForkBody(PatchBody, frozen=True, forbid_unknown_fields=True):
     checkpoint_id: str | None = None
     """The head if omitted."""
     thread_id: str | None = None
     """Of the new thread."""
-    update_state: dict[str, Any] = {}
-    remove_state: list[str] = []
 
 
 class RewindBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -52,7 +52,6 @@ logger = get_logger("server")
 
 LOOK_SECONDS = 1.0
 """How often a stream without events checks whether its run has ended."""
-Granularity = Literal["full", "partial", "low"]
 
 
 class TurnConfig(msgspec.Struct, frozen=True):
@@ -77,12 +76,10 @@ class InvokeBody(msgspec.Struct, frozen=True):
     config: TurnConfig = TurnConfig()
     recursion_limit: Annotated[int, Meta(ge=1, le=100)] | None = None
     """Maximum supersteps; the default is the workflow's limit."""
-    response_granularity: Granularity = "low"
+    response_granularity: Literal["full", "partial", "low"] = "low"
 
 
 class InvokedTurn:
-    """One turn of a conversation."""
-
     def __init__(self, threads: Threads, body: InvokeBody) -> None:
         self.threads = threads
         self.body = body

@@ -112,9 +112,7 @@ def error_to_json(details: Any, *, hides: bool) -> dict[str, Any]:
 
 
 def checkpoint_info_to_json(info: CheckpointInfo, space: Space) -> dict[str, Any]:
-    body: dict[str, Any] = msgspec.to_builtins(info)
-    body["thread_id"] = space.public_id(info.thread_id)
-    return body
+    return {**msgspec.to_builtins(info), "thread_id": space.public_id(info.thread_id)}
 
 
 def checkpoint_to_json(checkpoint: WorkflowCheckpoint, space: Space) -> dict[str, Any]:
@@ -231,7 +229,6 @@ def _media(media: Mapping[str, Any], kind: str, path: str) -> Content:
     media_type = media.get("mime_type") or default_type or "application/octet-stream"
     url, data = media.get("url"), media.get("data_base64") or media.get("data")
     if isinstance(url, str) and url.startswith(("http://", "https://", "data:")):
-        url = _require_text(url, f"{path}.url")
         return Content.from_uri(url, media_type=_require_text(media_type, f"{path}.mime_type"))
     if isinstance(data, str):
         media_type = _require_text(media_type, f"{path}.mime_type")

@@ -150,17 +150,10 @@ def with_messages(head: WorkflowCheckpoint, agent_id: str, messages: Iterable[Me
     memory = head.executors.get(agent_id) or ExecutorMemory()
     private = dict(memory.private or {})
     session = private.get("session")
-    conversation = list(messages)
-    if isinstance(session, AgentSession):
-        earlier = session.messages[: private.get("began", 0)]
-        private["session"] = AgentSession(
-            session_id=session.session_id,
-            messages=[*earlier, *conversation],
-            service_session_id=session.service_session_id,
-            state=session.state,
-        )
-    else:
-        private["session"] = AgentSession(session_id=f"{head.thread_id}/{agent_id}", messages=conversation)
+    if not isinstance(session, AgentSession):
+        session = AgentSession(session_id=f"{head.thread_id}/{agent_id}")
+    earlier = session.messages[: private.get("began", 0)]
+    private["session"] = msgspec.structs.replace(session, messages=[*earlier, *messages])
     private.pop("conversation", None)
     private.pop("cache", None)
     changed = msgspec.structs.replace(memory, private=private)

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -83,7 +83,8 @@ class Follower:
         self._unread: deque[StreamedEvent] = deque()
         self._must_read_log = not from_end
         self._read: list[StreamedEvent] = []
-        self._waiter: asyncio.Future[None] | None = None
+        self.news = asyncio.Event()
+        """Set to end a wait."""
 
     @property
     def cursor(self) -> int:
@@ -100,11 +101,7 @@ class Follower:
             self._must_read_log = True
         else:
             self._unread.append(event)
-        self.wake()
-
-    def wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self.news.set()
 
     async def read_log(self) -> None:
         """Read the first page of the log; `next` returns it. Raises CursorExpired and storage errors."""
@@ -119,9 +116,15 @@ class Follower:
             return await self._from_log()
         if not self._unread:
             self._channel.raise_failure()
-            await self._wait(seconds)
+            self.news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.news.wait()
             if not self._unread:
-                await self._check_thread()
+                self._channel.raise_failure()
+                last = await self._channel.storage.last_seq(self._channel.thread_id)
+                if last < self.cursor:  # the thread was deleted and begun again: its events have other numbers now
+                    raise CursorExpired(self._channel.thread_id, self.cursor, 1)
         events = []
         unread, self._unread = self._unread, deque()
         for streamed in unread:
@@ -137,23 +140,6 @@ class Follower:
         """New events without end; an empty list after this time. `live`: also events that are not in the log."""
         while True:
             yield [event for event in await self.next(seconds) if live or event.event.seq is not None]
-
-    async def _check_thread(self) -> None:
-        """Raises CursorExpired if the thread was deleted and begun again: its events have other numbers then."""
-        self._channel.raise_failure()
-        last = await self._channel.storage.last_seq(self._channel.thread_id)
-        if last < self.cursor:
-            raise CursorExpired(self._channel.thread_id, self.cursor, 1)
-
-    async def _wait(self, seconds: float) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._waiter
-        except TimeoutError:
-            pass
-        finally:
-            self._waiter = None
 
     async def _from_log(self) -> list[StreamedEvent]:
         """One page of the log. Events pushed meanwhile stay in the buffer; `next` skips those that the page holds."""
@@ -209,7 +195,7 @@ class _Channel:
             logger.warning("reading events of thread %s failed: %s", self.thread_id, type(error).__name__)
             self._failure = error
             for follower in self.followers:
-                follower.wake()
+                follower.news.set()
 
     def raise_failure(self) -> None:
         if self._failure is not None:
@@ -220,18 +206,17 @@ class _Channel:
             yield StreamedEvent(event, self._space, (event.seq or 1) - 1, hides=self._hides)
 
 
-class Hub:
+class Hub(msgspec.Struct, eq=False):
     """The followed threads of this process."""
 
-    def __init__(self, storage: StoreCheckpointStorage, *, hides: bool) -> None:
-        self._storage = storage
-        self._hides = hides
-        self._channels: dict[str, _Channel] = {}
+    _storage: StoreCheckpointStorage
+    _hides: bool
+    _channels: dict[str, _Channel] = {}
 
     def wake_followers(self) -> None:
         for channel in self._channels.values():
             for follower in channel.followers:
-                follower.wake()
+                follower.news.set()
 
     @asynccontextmanager
     async def follow(
@@ -292,14 +277,14 @@ async def stream_frames(
 Chunk = tuple[int | None, dict[str, Any]]
 """The number of the committed event, if any, and the chunk."""
 
-CountBefore = Callable[[WorkflowEvent], Awaitable[int]]
-"""Counts the output messages of an event's run before it."""
-
 
 async def log_chunks(
-    thread_id: str, batches: AsyncGenerator[list[StreamedEvent]], count_before: CountBefore
+    thread_id: str,
+    batches: AsyncGenerator[list[StreamedEvent]],
+    count_before: Callable[[WorkflowEvent], Awaitable[int]],
 ) -> AsyncGenerator[list[Chunk]]:
-    """The chunks of a thread's events, for a client whose streamed turn broke off."""
+    """The chunks of a thread's events, for a client whose streamed turn broke off. `count_before` counts the output
+    messages of an event's run before it."""
     counts: dict[str | None, int] = {}  # output messages so far, by run
     async with aclosing(batches):
         async for events in batches:

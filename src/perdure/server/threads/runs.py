@@ -99,9 +99,12 @@ class Runs:
         self._active: dict[tuple[str, str], ServedRun] = {}
         self._ended: OrderedDict[tuple[str, str], None] = OrderedDict()
         """By thread and run: clients may choose run ids, and two users may choose the same."""
-        self.waiting_count = 0
         self._streams = 0
         self.is_stopping = False
+
+    @property
+    def waiting_count(self) -> int:
+        return sum(run.is_waiting for run in self._active.values())
 
     @property
     def active(self) -> int:
@@ -176,17 +179,10 @@ class Runs:
     ) -> None:
         name, began = served.workflow.name, time.perf_counter()
         try:
-            self.waiting_count += 1
-            try:
-                await self._slots.acquire()
-            finally:
-                self.waiting_count -= 1
-            try:
+            async with self._slots:
                 served.is_waiting = False
                 self._metrics.run_started(name)
                 result = await served.run.execute(is_streaming=stream)
-            finally:
-                self._slots.release()
             served.result = result
             if afterwards is not None:
                 await afterwards(result)

@@ -32,12 +32,11 @@ MAX_VIEW_SECONDS = 10.0
 """Pruning does not move a thread, so a view of its history is made again after this time."""
 
 
-class Views:
+class Views(msgspec.Struct, eq=False):
     """Threads as JSON, as clients last read them: most read a thread again before it has changed."""
 
-    def __init__(self) -> None:
-        self._views: OrderedDict[Hashable, tuple[float, bytes]] = OrderedDict()
-        self._bytes = 0
+    _views: OrderedDict[Hashable, tuple[float, bytes]] = msgspec.field(default_factory=OrderedDict)
+    _bytes: int = 0
 
     def get(self, key: Hashable) -> bytes | None:
         made_at, view = self._views.get(key, (0.0, None))
@@ -79,19 +78,17 @@ class Threads(msgspec.Struct, frozen=True):
         return info, self.service.workflow_of(info)
 
     async def head(self, thread_id: str) -> tuple[ThreadInfo, Workflow, WorkflowCheckpoint]:
-        while True:
-            info, workflow = await self.workflow(thread_id)
-            if (head := await self._load_head(info, workflow)) is not None:
-                return info, workflow, head
+        return await self._load_head(*await self.workflow(thread_id))
 
-    async def _load_head(self, info: ThreadInfo, workflow: Workflow) -> WorkflowCheckpoint | None:
-        """None if it was pruned meanwhile: another checkpoint is the head now. Raises HttpProblem."""
+    async def _load_head(self, info: ThreadInfo, workflow: Workflow) -> tuple[ThreadInfo, Workflow, WorkflowCheckpoint]:
+        """With the thread as it is now, if the head was pruned meanwhile. Raises HttpProblem."""
+        thread_id = self.space.public_id(info.thread_id)
         if info.checkpoint_id is None:
-            raise not_found(self.space.public_id(info.thread_id))
+            raise not_found(thread_id)
         try:
-            return await load_checkpoint(self.storage, info.checkpoint_id, workflow.declared_types)
+            return info, workflow, await load_checkpoint(self.storage, info.checkpoint_id, workflow.declared_types)
         except CheckpointNotFound:
-            return None
+            return await self.head(thread_id)
 
     # ------------------------------------------------------------ views
 
@@ -121,16 +118,13 @@ class Threads(msgspec.Struct, frozen=True):
 
     async def _view(self, thread_id: str, kind: tuple[object, ...], make: MakeView) -> msgspec.Raw:
         """A view of the head, made once for as long as the thread does not change."""
-        views = self.service.views
-        while True:
-            info, workflow = await self.workflow(thread_id)
-            key = (info.thread_id, info.checkpoint_id, info.number, info.status, *kind)
-            if (view := views.get(key)) is not None:
-                return msgspec.Raw(view)
-            if (head := await self._load_head(info, workflow)) is not None:
-                view = msgspec.json.encode(await make(info, workflow, head))
-                views.put(key, view)
-                return msgspec.Raw(view)
+        info, workflow = await self.workflow(thread_id)
+        key = (info.thread_id, info.checkpoint_id, info.number, info.status, *kind)
+        view = self.service.views.get(key)
+        if view is None:
+            view = msgspec.json.encode(await make(*await self._load_head(info, workflow)))
+            self.service.views.put(key, view)
+        return msgspec.Raw(view)
 
     async def list_page(self, search: str | None, offset: int, limit: int) -> list[dict[str, Any]]:
         """One page of threads as JSON, the latest updated first."""

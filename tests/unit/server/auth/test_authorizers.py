@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.server.auth import custom
-from perdure.server.auth.principal import ANYBODY, GRANTABLE, PUBLIC, SCOPES, Authorizer, Principal, covers
+from perdure.server.auth.principal import ANYBODY, GRANTABLE, SCOPES, Authorizer, Principal, covers
 from perdure.server.config.schema import AuthorizationConfig, InvalidConfig, ServerConfig
 from perdure.server.factory import make_authorizer
 
@@ -94,11 +94,6 @@ def test_isolation_with_roles_is_configurable() -> None:
     assert not authorizer(backend="rbac", roles=ROLES, isolation="none").isolates_owners
     assert authorizer(lambda u, r, a, i: True, backend="custom", path="a:b").isolates_owners
     assert not authorizer(lambda u, r, a, i: True, backend="custom", path="a:b", isolation="none").isolates_owners
-
-
-async def test_public_scope_is_allowed_with_every_backend() -> None:
-    for config in ({}, {"backend": "rbac", "roles": ROLES}, {"backend": "custom", "path": "a:b"}):
-        assert await authorizer(lambda u, r, a, i: False, **config).may(scoped("x", []), PUBLIC, None)
 
 
 # ---------------------------------------------------------------- a user's own
