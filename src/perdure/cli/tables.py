@@ -40,7 +40,10 @@ def print_table(headers: Sequence[str], rows: Rows) -> None:
     shown, cells = [headers[index] for index in used], [[row[index] for index in used] for row in cleaned]
     *widths, last = _widths(shown, cells)
     if sum(widths) + 2 * len(widths) + min(last, TEXT) > shutil.get_terminal_size().columns:
-        _print_records(shown, cells)
+        for number, row in enumerate(cells):
+            if number:
+                click.echo()
+            print_facts([*zip(shown, row, strict=True)])
     else:
         _print_folded(shown, cells)
 
@@ -61,13 +64,6 @@ def _print_folded(headers: Sequence[str], rows: Rows) -> None:
     for row in rows:
         table.add_row(*map(Text, row))  # Text: stored values may look like markup
     Console(highlight=False, emoji=False).print(table)
-
-
-def _print_records(headers: Sequence[str], rows: Rows) -> None:
-    for number, row in enumerate(rows):
-        if number:
-            click.echo()
-        print_facts([*zip(headers, row, strict=True)])
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:

@@ -66,7 +66,7 @@ async def copy_store(
     for name, storage in (("source", source), ("target", target)):
         if not hasattr(storage, "store"):
             raise TypeError(f"{name} expects a storage of perdure, such as SqliteCheckpointStorage, got {storage!r}.")
-    if _location(source) == _location(target):
+    if location_of(source) == location_of(target):
         raise ValueError("source and target are the same store: there is nothing to copy.")
     for storage in (source, target):
         await storage.refuse_missing_key()
@@ -84,7 +84,8 @@ async def copy_store(
     return CopyReport(**outcomes)
 
 
-def _location(storage: Any) -> object:
+def location_of(storage: Any) -> object:
+    """Equal for two storages of one store."""
     store = storage.store
     while (inner := getattr(store, "inner", None)) is not None:  # an encrypted or accelerated store
         store = inner
