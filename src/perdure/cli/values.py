@@ -202,7 +202,7 @@ def _lines(tree: Any, *, is_inner: bool = True) -> list[str]:
     if len(short) <= LINE_CHARACTERS and "\\n" not in short:
         return [short]
     if isinstance(tree, list):
-        return [line for item in tree for line in _indent("- ", _lines(item))]
+        return [f"{'- ' if not place else '  '}{line}" for item in tree for place, line in enumerate(_lines(item))]
     if isinstance(tree, dict) and "$type" not in tree:
         return [line for key, item in tree.items() for line in _entry(str(key), item)]
     if isinstance(tree, dict) and ":" in tree["$type"]:
@@ -215,7 +215,3 @@ def _lines(tree: Any, *, is_inner: bool = True) -> list[str]:
 def _entry(key: str, item: Any) -> list[str]:
     lines = _lines(item)
     return [f"{key}: {lines[0]}"] if len(lines) == 1 else [f"{key}:", *(f"  {line}" for line in lines)]
-
-
-def _indent(mark: str, lines: list[str]) -> list[str]:
-    return [f"{mark}{lines[0]}", *(f"{' ' * len(mark)}{line}" for line in lines[1:])]

@@ -121,27 +121,21 @@ def _read_file(file: Path) -> dict[str, Any]:
     try:
         text = file.read_text(encoding="utf-8-sig")
         tree = tomllib.loads(text) if file.suffix == ".toml" else _read_json(text)
+        if isinstance(tree, dict):
+            return tree
+        reason = 'expected an object, such as {"agent": "graph.react:app"}'
     except FileNotFoundError:
         near = [path.name for path in file.parent.glob("*") if path.suffix in (".json", ".toml")]
-        raise _unreadable_file(
-            file, f"the file does not exist{did_you_mean(file.name, near)} in {file.parent}"
-        ) from None
+        reason = f"the file does not exist{did_you_mean(file.name, near)} in {file.parent}"
     except OSError as error:
-        raise _unreadable_file(file, f"it cannot be read: {error.strerror}") from None
+        reason = f"it cannot be read: {error.strerror}"
     except UnicodeDecodeError as error:
-        raise _unreadable_file(file, f"it is not UTF-8: byte {error.start}") from None
+        reason = f"it is not UTF-8: byte {error.start}"
     except RecursionError:
-        raise _unreadable_file(file, "it is nested too deeply") from None
+        reason = "it is nested too deeply"
     except ValueError as error:
-        kind = "TOML" if file.suffix == ".toml" else "JSON"
-        raise _unreadable_file(file, f"it is not valid {kind}: {error}") from None
-    if not isinstance(tree, dict):
-        raise _unreadable_file(file, 'expected an object, such as {"agent": "graph.react:app"}')
-    return tree
-
-
-def _unreadable_file(file: Path, sentence: str) -> InvalidConfig:
-    return InvalidConfig([ConfigProblem(file.name, "", f"{sentence}.")])
+        reason = f"it is not valid {'TOML' if file.suffix == '.toml' else 'JSON'}: {error}"
+    raise InvalidConfig([ConfigProblem(file.name, "", f"{reason}.")])
 
 
 def _read_json(text: str) -> Any:
