@@ -112,9 +112,6 @@ def print_list(trees: list[Any], headers: Sequence[str], rows: Rows, *, as_json:
         print_table(headers, rows)
 
 
-# ---------------------------------------------------------------- times
-
-
 def format_time(at: datetime | str | None) -> str:
     """A time for people: local, to the second."""
     time = datetime.fromisoformat(at) if isinstance(at, str) else at
@@ -140,9 +137,6 @@ def iso_time(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat()
 
 
-# ---------------------------------------------------------------- standing
-
-
 STATUS_WORDS = {
     WorkflowRunState.IDLE: "idle",
     WorkflowRunState.IDLE_WITH_PENDING_REQUESTS: "waiting",
@@ -162,9 +156,6 @@ def thread_status(thread: ThreadInfo) -> str:
 def thread_tree(thread: ThreadInfo) -> dict[str, Any]:
     fields = msgspec.structs.asdict(thread)
     return {**fields, "standing": thread_status(thread), "due_at": iso_time(thread.due_at)}
-
-
-# ---------------------------------------------------------------- amounts
 
 
 ReportProgress = Callable[..., None]
@@ -192,9 +183,6 @@ def progress_bar(what: str) -> Iterator[ReportProgress]:
         task = bar.add_task(what, total=None)
 
         yield lambda done, total, *_: bar.update(task, completed=done, total=total)
-
-
-# ---------------------------------------------------------------- durations
 
 
 _UNITS_OF_DURATIONS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}

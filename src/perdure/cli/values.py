@@ -9,8 +9,6 @@ from typing import Any, Final
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import PerdureError
 
-# ---------------------------------------------------------------- spoken
-
 
 def agent_text(tree: Any) -> str | None:
     """None for another type than message, content and response."""
@@ -144,9 +142,6 @@ def make_printable(text: str) -> str:
 
 def shorten(text: str, most: int = MAX_CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text) - most} more characters; --json shows all)"
-
-
-# ---------------------------------------------------------------- trees
 
 
 def _short(tree: Any) -> str:

@@ -113,9 +113,6 @@ def find_file(folder: Path) -> Path | None:
     return next((folder / name for name in (*ours, *theirs)), None)
 
 
-# ---------------------------------------------------------------- the file
-
-
 def _read_file(file: Path) -> dict[str, Any]:
     """Raises InvalidConfig."""
     try:
@@ -152,9 +149,6 @@ def _read_json(text: str) -> Any:
     return json.loads(text, object_pairs_hook=unique, parse_constant=reject)
 
 
-# ---------------------------------------------------------------- environment variables
-
-
 def _load_variables(
     tree: Mapping[str, Any], home: Path, environ: Mapping[str, str], reader: ConfigReader
 ) -> dict[str, str]:
@@ -187,9 +181,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$(\$\{)|\$\{([^}]*)\}")
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
-
-
-# ---------------------------------------------------------------- variables that set keys
 
 
 def list_variables(
@@ -252,9 +243,6 @@ def _set_key(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     tree[key] = value
 
 
-# ---------------------------------------------------------------- ${NAME}
-
-
 def expand_references(tree: Any, environ: Mapping[str, str], reader: ConfigReader, path: str = "") -> Any:
     """The tree with `${NAME}` replaced by the variable; `$${` stands for `${`."""
     if isinstance(tree, Mapping):
@@ -276,9 +264,6 @@ def expand_references(tree: Any, environ: Mapping[str, str], reader: ConfigReade
         return environ.get(name, "")
 
     return _REFERENCE.sub(value_of, tree)
-
-
-# ---------------------------------------------------------------- files of variables
 
 
 def read_variables(path: Path) -> dict[str, str]:
