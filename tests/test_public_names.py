@@ -30,11 +30,20 @@ def names_shown_to_type_checkers() -> dict[str, str]:
             home = parse((Path(perdure.__file__).parents[1] / f"{node.module.replace('.', '/')}.py").read_text("utf-8"))
             own = [item.name for item in home.body if isinstance(item, ast.ClassDef | ast.FunctionDef)]
             shown |= {name: errors.__name__ for name in own if not name.startswith("_")}
-            continue
+            if node.module == "perdure.agent_workflow.public":
+                shown |= names_of([item for item in home.body[2:] if isinstance(item, ast.ImportFrom)])
+        else:
+            shown |= names_of([node])
+    return shown
+
+
+def names_of(imports: list[ast.ImportFrom]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for node in imports:
         for alias in node.names:
             assert alias.name == alias.asname, f"write `{alias.name} as {alias.name}`: that makes it public"
-            shown[alias.name] = node.module
-    return shown
+            names[alias.name] = str(node.module)
+    return names
 
 
 def documentation() -> str:

@@ -151,9 +151,6 @@ def join_names(kind: str, names: Iterable[str]) -> str:
     return f"{kind}-{joined}"
 
 
-# ---------------------------------------------------------------- names of a package
-
-
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package that imports its names on first use. `homes`: name -> module."""
     module = sys.modules[package]

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 # Windows locks a range of bytes and blocks reads of it by others: lock a byte far behind any content.
 _LOCK_OFFSET = 0x7FFF_FFFF_0000
@@ -98,11 +98,7 @@ def unlock_file(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-class Resettable(Protocol):
-    def reset(self) -> None: ...
-
-
-def reset_in_children(objects: Iterable[Resettable]) -> None:
+def reset_in_children(objects: Iterable[Any]) -> None:
     """Call `reset` of these objects in each forked child, before it does anything else."""
 
     def reset_all() -> None:

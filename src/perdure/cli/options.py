@@ -225,9 +225,6 @@ class StoreLocation:
         return make_printable(shlex.join(words))
 
 
-# ---------------------------------------------------------------- completing
-
-
 MOST = 200
 """The newest ids, which completion reads: a user waits at the keyboard."""
 
@@ -271,9 +268,6 @@ async def complete_definitions(storage: Any, _: click.Context) -> list[Completio
 
 
 thread_argument = click.argument("thread_id", metavar="THREAD", shell_complete=complete_threads)
-
-
-# ---------------------------------------------------------------- checkpoints
 
 
 MAX_LISTED = 5
@@ -341,9 +335,6 @@ async def _find_by_prefix(storage: StoreCheckpointStorage, named: str, thread_id
     )
     more = f"\n  and {len(matches) - MAX_LISTED} more" if len(matches) > MAX_LISTED else ""
     raise Mistake(f"{len(matches)} checkpoints begin with {named!r}; enter more of the id:{listed}{more}")
-
-
-# ---------------------------------------------------------------- confirmation
 
 
 def confirm(question: str, *, yes: bool) -> None:

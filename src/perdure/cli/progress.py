@@ -26,9 +26,6 @@ from perdure.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from perdure.graph.annotations import flatten_union
 from perdure.graph.coercion import record_fields
 
-# ---------------------------------------------------------------- samples
-
-
 UNKNOWN = "JSON"
 _PLAIN: dict[Any, Any] = {bool: True, int: 1, float: 1.5, str: "text", dict: {}, list: [], type(None): None}
 
@@ -217,9 +214,6 @@ def _error_text(event: WorkflowEvent) -> str:
     return "" if details is None else f"{details.error_type}: {details.message}"
 
 
-# ---------------------------------------------------------------- executions of workflows of agents
-
-
 @dataclass
 class ExecutionProgress(Progress[WorkflowResult]):
     """Prints the events of one execution of a workflow of agents, each in a line."""
@@ -312,9 +306,6 @@ def _print_node_line(event: Any, text: str, **style: Any) -> None:
 def _node_path(event: Any) -> str:
     """The node, with those that are the workflows that it is in."""
     return "/".join(event.metadata.agent_chain) or str(event.agent_id)
-
-
-# ---------------------------------------------------------------- when it rests
 
 
 RESULT_FIELDS = ("checkpoint_id", "state", "success", "final_answer", "outputs", "error", "duration", "usage")

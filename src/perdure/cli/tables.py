@@ -40,7 +40,10 @@ def print_table(headers: Sequence[str], rows: Rows) -> None:
     shown, cells = [headers[index] for index in used], [[row[index] for index in used] for row in cleaned]
     *widths, last = _widths(shown, cells)
     if sum(widths) + 2 * len(widths) + min(last, TEXT) > shutil.get_terminal_size().columns:
-        _print_records(shown, cells)
+        for number, row in enumerate(cells):
+            if number:
+                click.echo()
+            print_facts([*zip(shown, row, strict=True)])
     else:
         _print_folded(shown, cells)
 
@@ -61,13 +64,6 @@ def _print_folded(headers: Sequence[str], rows: Rows) -> None:
     for row in rows:
         table.add_row(*map(Text, row))  # Text: stored values may look like markup
     Console(highlight=False, emoji=False).print(table)
-
-
-def _print_records(headers: Sequence[str], rows: Rows) -> None:
-    for number, row in enumerate(rows):
-        if number:
-            click.echo()
-        print_facts([*zip(headers, row, strict=True)])
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
@@ -116,9 +112,6 @@ def print_list(trees: list[Any], headers: Sequence[str], rows: Rows, *, as_json:
         print_table(headers, rows)
 
 
-# ---------------------------------------------------------------- times
-
-
 def format_time(at: datetime | str | None) -> str:
     """A time for people: local, to the second."""
     time = datetime.fromisoformat(at) if isinstance(at, str) else at
@@ -144,9 +137,6 @@ def iso_time(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat()
 
 
-# ---------------------------------------------------------------- standing
-
-
 STATUS_WORDS = {
     WorkflowRunState.IDLE: "idle",
     WorkflowRunState.IDLE_WITH_PENDING_REQUESTS: "waiting",
@@ -166,9 +156,6 @@ def thread_status(thread: ThreadInfo) -> str:
 def thread_tree(thread: ThreadInfo) -> dict[str, Any]:
     fields = msgspec.structs.asdict(thread)
     return {**fields, "standing": thread_status(thread), "due_at": iso_time(thread.due_at)}
-
-
-# ---------------------------------------------------------------- amounts
 
 
 ReportProgress = Callable[..., None]
@@ -196,9 +183,6 @@ def progress_bar(what: str) -> Iterator[ReportProgress]:
         task = bar.add_task(what, total=None)
 
         yield lambda done, total, *_: bar.update(task, completed=done, total=total)
-
-
-# ---------------------------------------------------------------- durations
 
 
 _UNITS_OF_DURATIONS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}

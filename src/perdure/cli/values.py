@@ -9,8 +9,6 @@ from typing import Any, Final
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import PerdureError
 
-# ---------------------------------------------------------------- spoken
-
 
 def agent_text(tree: Any) -> str | None:
     """None for another type than message, content and response."""
@@ -146,9 +144,6 @@ def shorten(text: str, most: int = MAX_CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text) - most} more characters; --json shows all)"
 
 
-# ---------------------------------------------------------------- trees
-
-
 def _short(tree: Any) -> str:
     if isinstance(tree, list):
         return f"[{', '.join(map(_short, tree))}]"
@@ -202,7 +197,7 @@ def _lines(tree: Any, *, is_inner: bool = True) -> list[str]:
     if len(short) <= LINE_CHARACTERS and "\\n" not in short:
         return [short]
     if isinstance(tree, list):
-        return [line for item in tree for line in _indent("- ", _lines(item))]
+        return [f"{'- ' if not place else '  '}{line}" for item in tree for place, line in enumerate(_lines(item))]
     if isinstance(tree, dict) and "$type" not in tree:
         return [line for key, item in tree.items() for line in _entry(str(key), item)]
     if isinstance(tree, dict) and ":" in tree["$type"]:
@@ -215,7 +210,3 @@ def _lines(tree: Any, *, is_inner: bool = True) -> list[str]:
 def _entry(key: str, item: Any) -> list[str]:
     lines = _lines(item)
     return [f"{key}: {lines[0]}"] if len(lines) == 1 else [f"{key}:", *(f"  {line}" for line in lines)]
-
-
-def _indent(mark: str, lines: list[str]) -> list[str]:
-    return [f"{mark}{lines[0]}", *(f"{' ' * len(mark)}{line}" for line in lines[1:])]

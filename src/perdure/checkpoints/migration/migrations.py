@@ -7,8 +7,9 @@ missing ones in memory; the next commit stores the result.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -75,30 +76,22 @@ def _as_step(migration: Any) -> Migration:
     return Migration(name, function)
 
 
+@dataclass(eq=False)
 class Migrator:
     """Migrates one stored thread to the workflow of today, for one run."""
 
-    def __init__(
-        self,
-        migrations: Migrations,
-        workflow_name: str,
-        signature: Mapping[str, Any],
-        hash_of: Callable[[Mapping[str, Any]], str],
-        *,
-        force: bool = False,
-    ) -> None:
-        self.names = migrations.names
-        self.mark = self.names[-1] if self.names else None
-        """The last migration, which marks new journal entries and inbox items."""
-        self.applied: list[str] = []
-        """The migrations that it applied."""
-        self.differences: list[str] = []
-        """Why they did not continue the ones applied before; the caller forced it."""
-        self._migrations = migrations
-        self._workflow_name = workflow_name
-        self._signature = signature
-        self._hash_of = hash_of
-        self._force = force
+    migrations: Migrations
+    workflow_name: str
+    signature: Mapping[str, Any]
+    hash_of: Callable[[Mapping[str, Any]], str]
+    force: bool = False
+    applied: list[str] = field(default_factory=list)
+    """The migrations that it applied."""
+    differences: list[str] = field(default_factory=list)
+    """Why they did not continue the ones applied before; the caller forced it."""
+
+    def __post_init__(self) -> None:
+        self.names = self.migrations.names
 
     def is_applied(self, tree: Tree) -> bool:
         """Whether a checkpoint's tree has all migrations, and no others. Decoding checks the rest of its graph."""
@@ -116,8 +109,8 @@ class Migrator:
         applied, renamed = _read_applied(graph)
         if applied == list(self.names):
             return tree
-        pending = [step for step in self._migrations.steps if step.name not in applied]
-        self.refuse(self._migrations.find_differences(applied), info.checkpoint_id)
+        pending = [step for step in self.migrations.steps if step.name not in applied]
+        self.refuse(self.migrations.find_differences(applied), info.checkpoint_id)
         tree = _copy(tree)
         for entry in waiting:
             self.catch_up(entry, renamed, applied[-1] if applied else None)
@@ -132,7 +125,7 @@ class Migrator:
     def _apply(
         self, step: Migration, tree: Tree, info: CheckpointInfo, codec: Codec, due: Sequence[StoredWaiting]
     ) -> tuple[Tree, list[tuple[str, str]]]:
-        form = StoredForm(tree, info, due, self._signature, codec)
+        form = StoredForm(tree, info, due, self.signature, codec)
         try:
             result: Any = step.function(form)  # type: ignore[func-returns-value]  # users may return something
             if result is not None:
@@ -140,7 +133,7 @@ class Migrator:
             form._settle()
             graph = tree["graph"]
             if graph.get("graph_signature"):
-                graph["graph_signature_hash"] = self._hash_of(graph["graph_signature"])
+                graph["graph_signature_hash"] = self.hash_of(graph["graph_signature"])
             after, *trees = _check_json([form.tree, *(entry.tree for entry in due)])
         except Exception as error:
             reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
@@ -160,8 +153,8 @@ class Migrator:
 
     def refuse(self, differences: list[str], checkpoint_id: str) -> None:
         """Raises IncompatibleWorkflow, unless the caller forces the migration or no difference exists."""
-        if differences and not self._force:
-            raise IncompatibleWorkflow(checkpoint_id, self._workflow_name, differences)
+        if differences and not self.force:
+            raise IncompatibleWorkflow(checkpoint_id, self.workflow_name, differences)
         self.differences += [difference for difference in differences if difference not in self.differences]
 
     def _count(self, name: str | None) -> int:
@@ -220,7 +213,8 @@ class Tail:
     def __init__(self, opened: OpenedThread, migrator: Migrator | None) -> None:
         self._opened = opened
         self._migrator = migrator
-        self.mark = None if migrator is None else migrator.mark
+        self.mark = migrator.names[-1] if migrator is not None and migrator.names else None
+        """The last migration of the workflow, which marks new journal entries and inbox items."""
         self.must_rewrite = False
         """Whether the store still has the journal from before the migration."""
 
@@ -232,7 +226,7 @@ class Tail:
         return any(entry.migrated != self.mark for entry in (*self._inbox.values(), *self._journal_entries()))
 
     def encode_entry(self, tree: dict[str, Tree]) -> bytes:
-        """The body of a journal entry, marked with the last migration of the workflow."""
+        """The body of a journal entry."""
         return to_bytes(tree if self.mark is None else {**tree, _MIGRATED: self.mark})
 
     def journal(self) -> dict[int, list[Tree]]:
@@ -296,22 +290,21 @@ class Tail:
     def _decode_message(self, item: StoredWaiting, codec: Codec, renamed: Sequence[RenamedType]) -> Any:
         if self._migrator is not None:
             self._migrator.catch_up(item, renamed, self.mark)
-        try:
+        with self._damage_errors():
             return codec.decode(item.tree, "message")
-        except UnreadableValue as error:
-            raise self._damage_error(error) from error
 
     def _decode_tree(self, body: bytes, what: str) -> Any:
-        try:
+        with self._damage_errors():
             return from_bytes(body, what)
-        except UnreadableValue as error:
-            raise self._damage_error(error) from error
 
     def _check_mark(self, mark: str | None, where: str) -> None:
         if self._migrator is not None and mark is not None and mark not in self._migrator.names:
             reason = f"its {where} was written after migration {mark!r}, which is not among the workflow's"
             self._migrator.refuse([reason], str(self._opened.info))
 
-    def _damage_error(self, error: UnreadableValue) -> DamagedCheckpoint:
-        head = self._opened.info
-        return DamagedCheckpoint(str(head and head.checkpoint_id), str(error), self._opened.lease.thread_id)
+    @contextmanager
+    def _damage_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except UnreadableValue as error:
+            raise DamagedCheckpoint(str(self._opened.info), str(error), self._opened.lease.thread_id) from error

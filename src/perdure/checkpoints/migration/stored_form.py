@@ -154,7 +154,7 @@ class StoredForm(StoredLevel):
         """Rename a type everywhere: in values, response types, the journal, the inbox, and executors of this class."""
         name, new_name = _type_name(old), _type_name(new)
         rename_types(self._everything(), name, new_name)
-        for signature in _signatures(self.signature):
+        for _, signature in _signatures(self.signature):
             kinds = signature.get("executors", {})
             signature["executors"] = {key: rename_type(kind, name, new_name) for key, kind in kinds.items()}
         self._renamed_types.append((name, new_name))
@@ -211,7 +211,8 @@ class StoredForm(StoredLevel):
             children = signature.get("children", {})
             outer = next((child for child in children if rest.startswith(f"{child}/")), None)
             if outer is None:
-                paths = [*_paths(self.signature)]
+                named = _signatures(self.signature)
+                paths = [f"{path}{name}" for path, level in named for name in level.get("executors", ())]
                 raise ValueError(f"the graph has no executor {executor!r}{did_you_mean(executor, paths)}")
             parents.append(outer)
             signature, rest = children[outer], rest[len(outer) + 1 :]
@@ -238,16 +239,11 @@ def _type_name(cls: type | str) -> str:
     return cls if isinstance(cls, str) else stored_name(cls)
 
 
-def _signatures(signature: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    yield signature
-    for child in signature.get("children", {}).values():
-        yield from _signatures(child)
-
-
-def _paths(signature: Mapping[str, Any], path: str = "") -> Iterable[str]:
-    yield from (f"{path}{executor_id}" for executor_id in signature.get("executors", {}))
+def _signatures(signature: dict[str, Any], path: str = "") -> Iterable[tuple[str, dict[str, Any]]]:
+    """The signature and those of its sub-workflows, each after the path that its executors begin with."""
+    yield path, signature
     for executor_id, child in signature.get("children", {}).items():
-        yield from _paths(child, f"{path}{executor_id}/")
+        yield from _signatures(child, f"{path}{executor_id}/")
 
 
 def _ends(edge: str, executors: Iterable[str]) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -62,41 +62,26 @@ async def copy_store(
     for name, storage in (("source", source), ("target", target)):
         if not hasattr(storage, "store"):
             raise TypeError(f"{name} expects a storage of perdure, such as SqliteCheckpointStorage, got {storage!r}.")
-    if _location(source) == _location(target):
+    if location_of(source) == location_of(target):
         raise ValueError("source and target are the same store: there is nothing to copy.")
     for storage in (source, target):
         await storage.refuse_missing_key()
     if isinstance(thread_ids, str):
         raise TypeError(f"thread_ids expects several ids, got the string {thread_ids!r}.")
     wanted, unknown = await _thread_ids(source, workflow_name, None if thread_ids is None else [*thread_ids])
-    copied: list[str] = []
-    already_there: list[str] = []
-    conflicts: list[NotCopied] = []
     of_workflow = "" if workflow_name is None else f" of workflow {workflow_name!r}"
     failed = [NotCopied(each, f"the source has no thread {each!r}{of_workflow}") for each in unknown]
+    outcomes: dict[str, list[Any]] = {"copied": [], "already_there": [], "conflicts": [], "failed": failed}
     for done, thread_id in enumerate(wanted, 1):
-        try:
-            is_new = await _copy_thread(source.store, target.store, thread_id)
-        except _Conflict as conflict:
-            conflicts.append(NotCopied(thread_id, str(conflict)))
-        except _Unreadable as problem:
-            failed.append(NotCopied(thread_id, str(problem)))
-        else:
-            (copied if is_new else already_there).append(thread_id)
+        outcome, reason = await _copy_thread(source.store, target.store, thread_id)
+        outcomes[outcome].append(NotCopied(thread_id, reason) if reason else thread_id)
         if progress is not None:
             progress(done, len(wanted), thread_id)
-    return CopyReport(copied, already_there, conflicts, failed)
+    return CopyReport(**outcomes)
 
 
-class _Conflict(Exception):
-    """The target has another thread of this id."""
-
-
-class _Unreadable(Exception):
-    """The source cannot read the thread."""
-
-
-def _location(storage: Any) -> object:
+def location_of(storage: Any) -> object:
+    """Equal for two storages of one store."""
     store = storage.store
     while (inner := getattr(store, "inner", None)) is not None:  # an encrypted or accelerated store
         store = inner
@@ -121,43 +106,47 @@ async def _thread_ids(
     return [each for each in listed if each in chosen], missing
 
 
-async def _copy_thread(source: Store, target: Store, thread_id: str) -> bool:
-    """Whether the target did not have it. Raises _Conflict, _Unreadable, or the target's error."""
+_Outcome = tuple[Literal["copied", "already_there", "conflicts", "failed"], str]
+"""The list of the report, and the reason if the thread was not copied."""
+
+
+async def _copy_thread(source: Store, target: Store, thread_id: str) -> _Outcome:
+    """Raises the target's error."""
     try:
         if await read_header(target, thread_id) is not None:
-            await _check_same(source, target, thread_id)
-            return False
+            return await _compare(source, target, thread_id)
     except DamagedCheckpoint as error:
-        raise _Conflict(f"the target has it already, but damaged: {error.reason}") from error
+        return "conflicts", f"the target has it already, but damaged: {error.reason}"
     with tempfile.TemporaryFile(prefix="perdure-") as spool:  # without a name: a killed process leaves no file
         try:
             written = await write_thread(source, thread_id, spool)
         except PerdureError as error:
-            raise _Unreadable(str(error)) from error
+            return "failed", str(error)
         try:
             await add_thread(target, spool, f"the copy of thread {thread_id!r}", written)
         except ThreadExists as error:
-            raise _Conflict(error.reason) from error
-    return True
+            return "conflicts", error.reason
+    return "copied", ""
 
 
-async def _check_same(source: Store, target: Store, thread_id: str) -> None:
+async def _compare(source: Store, target: Store, thread_id: str) -> _Outcome:
     try:
         ours = await read_header(source, thread_id)
         digest = None if ours is None else await _digest_visible(source, ours)
     except PerdureError as error:
-        raise _Unreadable(str(error)) from error
+        return "failed", str(error)
     if ours is None:
-        raise _Unreadable(f"The source has no thread {thread_id!r}.")
+        return "failed", f"The source has no thread {thread_id!r}."
     theirs = await read_header(target, thread_id)
     if theirs is None or (theirs.number, theirs.head) != (ours.number, ours.head):
         there = "is deleted" if theirs is None else f"is at commit {theirs.number} with its head at {theirs.head}"
-        raise _Conflict(f"it is at commit {ours.number} with its head at {ours.head}, but in the target it {there}")
+        return "conflicts", f"it is at commit {ours.number} with its head at {ours.head}, but in the target it {there}"
     waiting = [([*header.inbox], [*header.journal]) for header in (ours, theirs)]
     if not ours.number and waiting[0] != waiting[1]:
-        raise _Conflict("it has no commit, and the target has another inbox or journal of it")
+        return "conflicts", "it has no commit, and the target has another inbox or journal of it"
     if await _digest_visible(target, theirs) != digest:
-        raise _Conflict(f"the target has another thread of that id, which is at commit {theirs.number} too")
+        return "conflicts", f"the target has another thread of that id, which is at commit {theirs.number} too"
+    return "already_there", ""
 
 
 async def _digest_visible(store: Store, header: ThreadHeader) -> bytes:

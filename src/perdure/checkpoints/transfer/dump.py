@@ -187,28 +187,20 @@ def _read_header(line: ThreadLine) -> ThreadHeader:
 
 
 def _read_commit(line: CommitLine, thread_id: str, pins: Container[int]) -> Commit:
-    run_id, number, info, events = line.run_id, line.number, None, None
+    number, info, events = line.number, None, None
     if line.checkpoint is not None:
         fields = _repeated_fields(line)
         fields |= {key: value for key, value in msgspec.structs.asdict(line.checkpoint).items() if value is not UNSET}
         info = CheckpointInfo(**fields, thread_id=thread_id, number=number, is_pinned=number in pins)
     if line.events is not None:
-        part, of_commit = line.events, (number, run_id, line.timestamp, info)
+        part, of_commit = line.events, (number, line.run_id, line.timestamp, info)
         events = LoggedEvents(part.first_seq, part.count, bytes(part.body), part.refers, part.own, *of_commit)
-    return Commit(
-        Lease(thread_id, "", 0),
-        number,
-        info,
-        None if line.root == NOTHING else bytes(line.root),
-        events,
-        status=line.status,
-        run_id=run_id,
-        timestamp=line.timestamp,
-        parent=line.parent,
-        chunks={digest: bytes(chunk) for digest, chunk in line.chunks.items()},
-        dropped=line.dropped,
-        carried=line.carried,
-    )
+    whole = msgspec.structs.asdict(line)
+    del whole["checkpoint"]
+    root = None if line.root == NOTHING else bytes(line.root)
+    chunks = {digest: bytes(chunk) for digest, chunk in line.chunks.items()}
+    parts = {"lease": Lease(thread_id, "", 0), "info": info, "root": root, "events": events, "chunks": chunks}
+    return Commit(**{**whole, **parts})
 
 
 _first_lines = msgspec.json.Decoder(AnyFirstLine)

@@ -87,9 +87,6 @@ class Examination(msgspec.Struct):
     """Of a PostgreSQL."""
 
 
-# ---------------------------------------------------------------- stores
-
-
 async def examine_store(url: str | None, redis_url: str | None) -> Examination:
     if url is not None and is_postgres(url):  # reachable or not
         result = await _examine(open_named_store(url, "STORE_URL").store)
@@ -152,9 +149,6 @@ async def _add_valkey(result: Examination, url: str) -> None:
         raise click.UsageError(f"--redis-url: {error}") from None
     result.findings.append(check_valkey(report))
     result.facts["valkey"] = msgspec.to_builtins(report)
-
-
-# ---------------------------------------------------------------- projects
 
 
 def examine_project(path: str | None, redis_url: str | None) -> Examination:
@@ -244,9 +238,6 @@ async def _add_storage(result: Examination, storage: Any, redis_url: str | None)
         result.facts["storage"] = {"store": own.place, "kind": own.kind, **own.facts}
     if redis_url is not None:
         await _add_valkey(result, redis_url)
-
-
-# ---------------------------------------------------------------- for people
 
 
 def _print(result: Examination) -> None:

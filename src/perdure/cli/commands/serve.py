@@ -57,9 +57,6 @@ def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as
         raise Mistake(f"{error} Is another server there? Choose another --port.") from error
 
 
-# ---------------------------------------------------------------- keys
-
-
 HEADERS = ("ID", "USER", "STANDING", "CREATED", "EXPIRES", "ROLES", "SCOPES", "NAME")
 
 
@@ -163,9 +160,6 @@ def revoke(key_id: str, config: str | None, as_json: bool) -> None:
     print_result(_tree(stored, now), sentence, as_json=as_json)
 
 
-# ---------------------------------------------------------------- where they are
-
-
 def _project(config: str | None) -> ServerConfig:
     """The configuration that names the file of keys, or the default configuration. Raises InvalidConfig."""
     environ = dict(os.environ)  # what its `env` file holds is for servers
@@ -200,9 +194,6 @@ def _notes(project: ServerConfig, roles: tuple[str, ...]) -> list[str]:
 def _print_note(sentence: str) -> None:
     """To stderr: stdout is for the key."""
     click.echo(make_printable(sentence), err=True)
-
-
-# ---------------------------------------------------------------- how they are shown
 
 
 def _key_status(key: StoredKey, now: datetime) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 import msgspec
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.checkpoints.transfer.copy_store import CopyReport, copy_store
+from perdure.checkpoints.transfer.copy_store import CopyReport, copy_store, location_of
 from perdure.cli.errors import INTERRUPTED, Mistake
 from perdure.cli.options import (
     find_store,
@@ -101,18 +100,13 @@ async def _copy(source: str, target: str, workflow: str | None, thread_ids: Sequ
         source_store(source, "SRC_URL") as ours,
         find_store(target, named="DST_URL", may_be_new=True) as theirs,
     ):
-        _check_different(ours, theirs)
+        if location_of(ours) == location_of(theirs):
+            raise click.UsageError("SRC_URL and DST_URL are the same store. Nothing was copied.")
         for entry in thread_ids:
             await find_thread(ours, entry)
         with progress_bar("copying threads") as report_progress:
             wish: Any = {"workflow_name": workflow, "thread_ids": thread_ids or None, "progress": report_progress}
             return await copy_store(ours, theirs, **wish)
-
-
-def _check_different(ours: Any, theirs: Any) -> None:
-    places = [entry.store.path for entry in (ours, theirs) if hasattr(entry.store, "path")]
-    if len(places) == 2 and os.path.realpath(places[0]) == os.path.realpath(places[1]):
-        raise click.UsageError("SRC_URL and DST_URL are the same store. Nothing was copied.")
 
 
 def _print_copied(report: CopyReport) -> None:

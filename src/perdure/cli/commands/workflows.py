@@ -152,9 +152,6 @@ def delete(name: str, yes: bool, as_json: bool, store: str | None) -> None:
     print_result({"name": name, "is_deleted": is_deleted}, sentence, as_json=as_json)
 
 
-# ---------------------------------------------------------------- what they have in common
-
-
 def _missing(problem: DefinitionNotFound) -> Mistake:
     message = str(problem).partition(" DefinitionStore(")[0]
     return Mistake(f"{message} `perdure workflows list` lists them.")

@@ -113,7 +113,8 @@ def name_lines(shape: Shape) -> tuple[str, ...]:
 
 
 def label_size(lines: tuple[str, ...]) -> tuple[float, float]:
-    return _widest(lines, LABEL_SIZE) + 12, 6 + LABEL_LINE * len(lines)
+    """0, 0 without a label."""
+    return (_widest(lines, LABEL_SIZE) + 12, 6 + LABEL_LINE * len(lines)) if lines else (0, 0)
 
 
 def _widest(lines: tuple[str, ...], size: float) -> float:
@@ -133,6 +134,7 @@ class _Layout:
             () if link.label is None else tuple(wrap(link.label, LABEL_SIZE, width=_LABEL_WIDTH, lines=3))
             for link in picture.links
         ]
+        self._label_sizes = list(map(label_size, self._labels))
         self._inside = [None if shape.inside is None else lay_out(shape.inside) for shape in picture.shapes]
         self._sizes = [self._size(number) for number in range(len(picture.shapes))]
 
@@ -154,7 +156,8 @@ class _Layout:
     def drawing(self) -> Drawing:
         loops = {link.source: number for number, link in enumerate(self._picture.links) if link.source == link.target}
         extents = [self._extent(number, loops.get(number)) for number in range(len(self._sizes))]
-        layers, spots, routes = make_layers(self._picture, extents, [_label_extent(lines) for lines in self._labels])
+        labels = [Extent(width / 2, width / 2, height) if width else None for width, height in self._label_sizes]
+        layers, spots, routes = make_layers(self._picture, extents, labels)
         order_layers(layers, [[*route.turns, *route.passes] for route in routes if route.passes])
         place(layers)
         _choose_sides(layers, routes, {spots[number] for number in loops})
@@ -171,13 +174,11 @@ class _Layout:
 
     def _extent(self, number: int, loop: int | None) -> Extent:
         width, height = self._sizes[number]
-        beside = 0.0
-        if loop is not None:
-            beside = LOOP_WIDTH + (label_size(self._labels[loop])[0] if self._labels[loop] else 0)
+        beside = 0.0 if loop is None else LOOP_WIDTH + self._label_sizes[loop][0]
         return Extent(width / 2, width / 2 + beside, height)
 
     def _tags(self, routes: Sequence[EdgeRoute], areas: Sequence[Rectangle]) -> list[Tag]:
-        sizes, links, shapes = list(map(label_size, self._labels)), self._picture.links, self._picture.shapes
+        sizes, links, shapes = self._label_sizes, self._picture.links, self._picture.shapes
         places = {route.number: _area(route.label, sizes[route.number]) for route in routes if route.label is not None}
         for number, link in enumerate(links):
             if link.source == link.target and self._labels[number]:
@@ -187,13 +188,6 @@ class _Layout:
             Tag(shapes[links[number].source], shapes[links[number].target], area, self._labels[number])
             for number, area in places.items()
         ]
-
-
-def _label_extent(lines: tuple[str, ...]) -> Extent | None:
-    if not lines:
-        return None
-    width, height = label_size(lines)
-    return Extent(width / 2, width / 2, height)
 
 
 def _area(spot: Spot, size: tuple[float, float]) -> Rectangle:

@@ -85,9 +85,6 @@ def _merge(whole: dict[str, Any], key: str, value: Any) -> None:
     whole[key] = {**inner, **value} if isinstance(inner, dict) and isinstance(value, Mapping) else value
 
 
-# ---------------------------------------------------------------- rate limits
-
-
 def _rate_limit(value: Any, whole: dict[str, Any], reader: ConfigReader) -> None:
     if not isinstance(value, Mapping):
         whole["rate_limit"] = value  # reported with the other keys
@@ -130,9 +127,6 @@ def _proxies(value: Mapping[str, Any], limits: dict[str, Any], reader: ConfigRea
             "proxies are identified by address, not counted. Name all of them in rate_limit.trusted_proxies and "
             "remove this key.",
         )
-
-
-# ---------------------------------------------------------------- other keys
 
 
 _EXPORTER = (

@@ -113,35 +113,26 @@ def find_file(folder: Path) -> Path | None:
     return next((folder / name for name in (*ours, *theirs)), None)
 
 
-# ---------------------------------------------------------------- the file
-
-
 def _read_file(file: Path) -> dict[str, Any]:
     """Raises InvalidConfig."""
     try:
         text = file.read_text(encoding="utf-8-sig")
         tree = tomllib.loads(text) if file.suffix == ".toml" else _read_json(text)
+        if isinstance(tree, dict):
+            return tree
+        reason = 'expected an object, such as {"agent": "graph.react:app"}'
     except FileNotFoundError:
         near = [path.name for path in file.parent.glob("*") if path.suffix in (".json", ".toml")]
-        raise _unreadable_file(
-            file, f"the file does not exist{did_you_mean(file.name, near)} in {file.parent}"
-        ) from None
+        reason = f"the file does not exist{did_you_mean(file.name, near)} in {file.parent}"
     except OSError as error:
-        raise _unreadable_file(file, f"it cannot be read: {error.strerror}") from None
+        reason = f"it cannot be read: {error.strerror}"
     except UnicodeDecodeError as error:
-        raise _unreadable_file(file, f"it is not UTF-8: byte {error.start}") from None
+        reason = f"it is not UTF-8: byte {error.start}"
     except RecursionError:
-        raise _unreadable_file(file, "it is nested too deeply") from None
+        reason = "it is nested too deeply"
     except ValueError as error:
-        kind = "TOML" if file.suffix == ".toml" else "JSON"
-        raise _unreadable_file(file, f"it is not valid {kind}: {error}") from None
-    if not isinstance(tree, dict):
-        raise _unreadable_file(file, 'expected an object, such as {"agent": "graph.react:app"}')
-    return tree
-
-
-def _unreadable_file(file: Path, sentence: str) -> InvalidConfig:
-    return InvalidConfig([ConfigProblem(file.name, "", f"{sentence}.")])
+        reason = f"it is not valid {'TOML' if file.suffix == '.toml' else 'JSON'}: {error}"
+    raise InvalidConfig([ConfigProblem(file.name, "", f"{reason}.")])
 
 
 def _read_json(text: str) -> Any:
@@ -156,9 +147,6 @@ def _read_json(text: str) -> Any:
         raise ValueError(f"{word} is not a JSON number")
 
     return json.loads(text, object_pairs_hook=unique, parse_constant=reject)
-
-
-# ---------------------------------------------------------------- environment variables
 
 
 def _load_variables(
@@ -193,9 +181,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$(\$\{)|\$\{([^}]*)\}")
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
-
-
-# ---------------------------------------------------------------- variables that set keys
 
 
 def list_variables(
@@ -258,9 +243,6 @@ def _set_key(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     tree[key] = value
 
 
-# ---------------------------------------------------------------- ${NAME}
-
-
 def expand_references(tree: Any, environ: Mapping[str, str], reader: ConfigReader, path: str = "") -> Any:
     """The tree with `${NAME}` replaced by the variable; `$${` stands for `${`."""
     if isinstance(tree, Mapping):
@@ -282,9 +264,6 @@ def expand_references(tree: Any, environ: Mapping[str, str], reader: ConfigReade
         return environ.get(name, "")
 
     return _REFERENCE.sub(value_of, tree)
-
-
-# ---------------------------------------------------------------- files of variables
 
 
 def read_variables(path: Path) -> dict[str, str]:

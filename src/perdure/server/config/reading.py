@@ -117,9 +117,6 @@ def config_fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.Field
     return {key: field for key, field in fields_of(kind).items() if (kind, key) != (ServerConfig, SET_BY_THE_LOADER)}
 
 
-# ---------------------------------------------------------------- shorthand
-
-
 METHODS = get_args(fields_of(AuthConfig)["method"].type)
 BACKENDS = {
     "ownership": "ownership",
@@ -165,9 +162,6 @@ def _authorization(value: Any, reader: ConfigReader) -> Any:
     words = f"null, one of {backends}, a 'module:attribute', or an object with `backend`"
     reader.report_expected("authorization", words, value, guess)
     return None
-
-
-# ---------------------------------------------------------------- beyond types and ranges
 
 
 DOCUMENTS = (".json", ".yaml", ".yml")
@@ -216,9 +210,6 @@ def _demand(reader: ConfigReader, path: str, is_right: bool, what: str, value: A
         reader.report_expected(path, what, value)
 
 
-# ---------------------------------------------------------------- workflows and storage
-
-
 def _check_workflows(config: ServerConfig, reader: ConfigReader) -> None:
     if config.agent is None and not config.workflows and reader.has_no_problem("agent", "workflows"):
         reader.report("agent", "no workflow is configured. Name a workflow or an agent, such as 'graph.react:app'.")
@@ -260,9 +251,6 @@ def _check_storage(config: ServerConfig, reader: ConfigReader) -> None:
             reader.report_expected("redis", "a URL such as 'redis://host:6379/0'", config.redis)
 
 
-# ---------------------------------------------------------------- auth
-
-
 def _check_path_of(reader: ConfigReader, part: str, choice: str, is_custom: bool, path: str | None) -> None:
     if not reader.has_no_problem(f"{part}.{choice}", f"{part}.path"):
         return
@@ -293,9 +281,6 @@ def _check_authorization(settings: AuthorizationConfig, reader: ConfigReader) ->
         elif settings.backend != "rbac" and has_roles:
             key = "roles" if settings.roles else "default_scopes"
             reader.report(f"authorization.{key}", "it has an effect only with authorization.backend 'rbac'.")
-
-
-# ---------------------------------------------------------------- limits and addresses
 
 
 def _check_rate_limit(settings: RateLimitConfig, redis: str | None, reader: ConfigReader) -> None:
