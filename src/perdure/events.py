@@ -65,6 +65,10 @@ class WorkflowRunState(str, Enum):
     CANCELLED = "CANCELLED"
 
 
+AT_REST = frozenset({"IDLE", "IDLE_WITH_PENDING_REQUESTS", "FAILED", "CANCELLED"})
+"""The states in which no run moves the thread."""
+
+
 class WorkflowEventSource(str, Enum):
     """Who made an event: the engine, or user code through `ctx.add_event`."""
 

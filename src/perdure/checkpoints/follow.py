@@ -29,7 +29,7 @@ from perdure.clock import Waker
 from perdure.codec import DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import DamagedCheckpoint, UnreadableValue
-from perdure.events import WorkflowEvent, WorkflowRunState
+from perdure.events import AT_REST, WorkflowEvent
 from perdure.records import LoggedEvents
 from perdure.store import Subscription
 
@@ -44,13 +44,6 @@ poll more often."""
 
 MAX_PUSHED = 1000
 """The most events that a follower holds for a slow reader. Beyond that it drops all of them and reads the log."""
-
-_AT_REST = {
-    WorkflowRunState.IDLE,
-    WorkflowRunState.IDLE_WITH_PENDING_REQUESTS,
-    WorkflowRunState.FAILED,
-    WorkflowRunState.CANCELLED,
-}
 
 Declared = Callable[[], DeclaredTypes | None]
 """The declared types of a workflow, when they are first needed."""
@@ -181,7 +174,7 @@ class ThreadFollower:
                 self.begin(await self._storage.last_seq(self._thread_id))
             if self._until_idle:  # before it reads the log, so that it reads all of it
                 threads = await self._storage.store.threads(thread_id=self._thread_id, limit=1)
-                self._is_at_rest = all(thread.run_id is None and thread.status in _AT_REST for thread in threads)
+                self._is_at_rest = all(thread.run_id is None and thread.status in AT_REST for thread in threads)
             self._log = EventLog(self._storage, self._thread_id, self._after, self._declared())
         events = await self._log.next()
         if self._subscription is not None:

@@ -13,7 +13,7 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.response import Stream
 
 from perdure.errors import CheckpointNotFound, RunInterrupted
-from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
+from perdure.events import AT_REST, WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from perdure.server.auth.principal import check_id
 from perdure.server.http.middleware import STREAM, OwnRequest
 from perdure.server.http.responses import Reply, reply, route_options
@@ -24,8 +24,6 @@ from perdure.server.threads.as_json import error_to_json, request_to_json, to_js
 from perdure.server.threads.conversation import count_output_messages, read_log
 from perdure.server.threads.runs import RunBody, ServedRun, failure_of, start_run
 from perdure.server.threads.threads import Threads
-
-_AT_REST = frozenset({"IDLE", "IDLE_WITH_PENDING_REQUESTS", "FAILED", "CANCELLED"})
 
 ENDED = {200: ResponseSpec(Reply, description="The run has ended.", generate_examples=False)}
 run_options = partial(route_options, status=202, also=ENDED)
@@ -142,7 +140,7 @@ async def run_to_json_from_log(threads: Threads, thread_id: str, run_id: str) ->
             body["usage"] = to_json(checkpoint.metadata.get("usage", {}))
     except CheckpointNotFound:  # pruned
         pass
-    if body["state"] not in _AT_REST and info.run_id != run_id:
+    if body["state"] not in AT_REST and info.run_id != run_id:
         body["state"] = "INTERRUPTED"
     if info.status == WorkflowRunState.IDLE_WITH_PENDING_REQUESTS.value and body["state"] == info.status:
         pending = await threads.load_requests(thread_id)
