@@ -163,22 +163,17 @@ class FrameworkAgent(BaseAgent):
             options["options"] = {**options.get("options", {}), "allow_multiple_tool_calls": False}
         if response_format is not None:
             options["options"] = {**options.get("options", {}), "response_format": _as_their_format(response_format)}
-        return self._stream(new, session, options) if stream else self._run(new, session, options)
+        options["session"] = own = self._own_session(session)
+        theirs = self._their_messages(new, session, own)
+        if stream:
+            started = self.agent.run(theirs, stream=True, **options)
+            return _Stream(started, self.name, lambda: _save_session(session, own))
+        return self._run(theirs, session, options)
 
-    async def _run(
-        self, new: Sequence[Message], session: AgentSession | None, options: dict[str, Any]
-    ) -> AgentResponse:
-        own = self._own_session(session)
-        messages = self._their_messages(new, session, own)
-        response = as_response(await self.agent.run(messages, session=own, **options), self.name)
-        _save_session(session, own)
+    async def _run(self, theirs: list[Any], session: AgentSession | None, options: dict[str, Any]) -> AgentResponse:
+        response = as_response(await self.agent.run(theirs, **options), self.name)
+        _save_session(session, options["session"])
         return response
-
-    def _stream(self, new: Sequence[Message], session: AgentSession | None, options: dict[str, Any]) -> _Stream:
-        own = self._own_session(session)
-        messages = self._their_messages(new, session, own)
-        stream = self.agent.run(messages, stream=True, session=own, **options)
-        return _Stream(stream, self.name, lambda: _save_session(session, own))
 
     def _their_messages(self, new: Sequence[Message], session: AgentSession | None, own: Any) -> list[Any]:
         """The new messages in the framework's types. A new session of the framework gets all earlier messages too."""
