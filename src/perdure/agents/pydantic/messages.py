@@ -241,10 +241,9 @@ def _contents_of_part(part: Any, dumped: Extra) -> list[Content]:
 def _part_of_content(content: Content, names: Mapping[str, str]) -> Extra | None:
     """The part for a content without extra fields. None for contents that models neither produce nor get. `names` are
     those of called functions, by call id."""
-    if content.type == "text":
-        return {"part_kind": "text", "content": content.text or ""}
-    if content.type == "text_reasoning":
-        return {"part_kind": "thinking", "content": content.text or ""}
+    for kind, ours in TEXTS.items():
+        if content.type == ours:
+            return {"part_kind": kind, "content": content.text or ""}
     if content.type == "function_call":
         return {
             "part_kind": "tool-call",

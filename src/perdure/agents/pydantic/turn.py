@@ -112,7 +112,7 @@ class PydanticTurn:
         self._messages = TurnMessages(self.name, self.id)
         with agent_errors(self.name):
             model = infer_model(self.model)
-        self._model = RecordingModel(model, self.name, self._messages, **self.policy)
+        self._model = RecordingModel(model, self._messages, self.policy)
         self._calls = ToolCalls(self._model)
         self._usage = RunUsage()
         self._bad_answers = BadAnswerRetry(self.name)
