@@ -76,8 +76,7 @@ async def pruning_while_others_commit_breaks_nothing(store: Store, owner: Thread
 
     await run_together(move(), prune())
     await owner.expect_readable()
-    head = await store.head("t")
-    expect_equal("the head", head and head.info.number, 16)
+    await expect_state(store, head="t-16")
 
 
 @clause

@@ -17,7 +17,6 @@ from perdure.testing.conformance.threads import (
     all_commits,
     at,
     checkpoint_ids,
-    chunk,
     chunks,
     expect_owner_finds,
     expect_state,
@@ -257,8 +256,7 @@ async def the_owner_of_a_rewritten_thread_continues(store: Store, owner: ThreadO
     await owner.record(1)
     await store.rewrite("t", wrap)
     await owner.record(2)
-    digest, data = chunk("b")
-    await owner.save(chunks={digest: data}, events=make_events(2, refers=True), unsettled=[2], consumed=["item"])
+    await owner.save(brings=["b"], events=make_events(2, refers=True), unsettled=[2], consumed=["item"])
     expect_fields("the header", await header_of(store), inbox=[], consumed=["item"])
     expect_equal("the commits", [commit.number for commit in await all_commits(store)], [1, 2])
     await owner.release()
