@@ -20,9 +20,6 @@ from perdure.records import ChildCheckpoint, Commit, JournalEntry
 Doing: TypeAlias = tuple[str, int | None]
 """An executor or step, by the path in its events, and the child that it belongs to."""
 
-_STEP_KINDS = ("step", "failed")
-"""Records of a step that is not called again."""
-
 
 @dataclass(frozen=True)
 class _Place:
@@ -102,7 +99,7 @@ class RecordedWork:
             self._outcomes.pop(delivery_id, None)
             if tree != TAKEN_BACK:
                 self._outcomes[delivery_id] = where.full_id, where.child_id
-        elif tree["kind"] in _STEP_KINDS:
+        elif tree["kind"] in ("step", "failed"):  # the step is not called again
             self._steps[delivery_id, tree["n"]] = f"{where.steps_path}{tree['name']}", where.child_id
         elif tree["kind"] == "gone":  # taken back: the step is to be called again
             self._steps.pop((delivery_id, tree["n"]), None)
