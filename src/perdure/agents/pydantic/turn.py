@@ -23,7 +23,7 @@ from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.conversation.update import AgentResponseUpdate
-from perdure.agents.pydantic.messages import EXTRA, from_messages, to_messages
+from perdure.agents.pydantic.messages import EXTRA, from_messages, request_to_messages
 from perdure.agents.pydantic.model import RecordingModel, TurnMessages, usage_of
 from perdure.agents.pydantic.toolset import (
     PendingCalls,
@@ -218,7 +218,7 @@ class PydanticTurn:
                 each for each in request.parts if not isinstance(each, ToolReturnPart) or each.tool_name not in notes
             ]
             calls = {part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)}
-            for message in to_messages([ModelRequest(parts=parts)]) if parts else ():
+            for message in request_to_messages(ModelRequest(parts=parts)) if parts else ():
                 is_new = bool(calls & self._calls.performed) or self._model.is_new
                 self._messages.add(without_timestamps(message), replayed=not is_new)
 
