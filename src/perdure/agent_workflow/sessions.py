@@ -335,13 +335,10 @@ class SqliteSessionStore(StorageSessionStore):
         super().__init__(storages.SqliteCheckpointStorage(path, retention=LatestOnly, encryption=encryption))
 
 
-_EARLIER = re.compile(r".*~[0-9a-f]{16}\.jsonl")
-
-
 def _refuse_earlier_form(store: str, path: Path) -> None:
     """Raises StorageFailed for a folder or a SQLite file with conversations in a form that is not read any more."""
     part, place = "", "folder"
-    earlier = sorted(file.name for file in path.glob("*.jsonl") if _EARLIER.fullmatch(file.name))
+    earlier = sorted(file.name for file in path.glob("*.jsonl") if re.search(r"~[0-9a-f]{16}\.jsonl$", file.name))
     if earlier:
         part = f"its file {earlier[0]!r}"
     elif path.is_file():

@@ -63,13 +63,12 @@ BAD_ANSWER_ADVICE = (
 )
 """For a turn whose model gave no usable answer in all its attempts."""
 
-RETRY_PARTS = ("retry-prompt", "retry-feedback")
-"""Parts by which pydantic-ai asks a model for another answer."""
-
 
 def _is_only_retry(request: ModelRequest) -> bool:
+    """Whether pydantic-ai only asks the model for another answer."""
     return all(
-        part.part_kind in RETRY_PARTS or (isinstance(part, ToolReturnPart) and part.outcome == "retried")
+        part.part_kind in ("retry-prompt", "retry-feedback")
+        or (isinstance(part, ToolReturnPart) and part.outcome == "retried")
         for part in request.parts
     )
 

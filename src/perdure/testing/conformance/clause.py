@@ -139,13 +139,12 @@ class Clause:
     def sentence(self) -> str:
         return self.name.replace("_", " ")
 
-    def missing(self, place: TrialLocation) -> str | None:
-        """Why it is not applicable there; None if it is."""
+    def check_place(self, place: TrialLocation) -> None:
+        """Raises NotApplicable."""
         if self.needs is not None and not place.is_shared:
-            return f"it needs {self.needs}, and this one lives in one object"
+            raise NotApplicable(f"it needs {self.needs}, and this one lives in one object")
         if self.needs == PROCESSES and place.maker.address is None:
-            return f"it needs {self.needs}, and {place.maker.why_alone}"
-        return None
+            raise NotApplicable(f"it needs {self.needs}, and {place.maker.why_alone}")
 
 
 def clause(check: Check) -> Clause:

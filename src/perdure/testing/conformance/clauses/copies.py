@@ -29,7 +29,6 @@ from perdure.testing.conformance.threads import (
     read_as_owner,
     read_everything,
     ref,
-    request_ids,
     save_full_thread,
     save_thread,
     thread_ids,
@@ -103,7 +102,7 @@ async def a_copy_holds_all_commits_under_new_checkpoint_ids_and_nothing_else(sto
     expect_equal("the checkpoints of its events", [batch.info for batch in copied_log], [*copied[:2], None])
     thread = expect_one("the threads of that name", await store.threads(thread_id="copy"))
     expect_fields("the copy", thread, number=4, status="IDLE", run_id=None)
-    expect_equal("its requests", await request_ids(store, thread_id="copy"), ["q"])
+    expect_equal("its requests", await pending(store, thread_id="copy"), [("copy", "q")])
     await expect_owner_finds(store, "copy", last_seq=4, journal=[], inbox=[])
     await held.save()
 
