@@ -310,7 +310,6 @@ class Planner:
         return not any(self._is_taken(edge, copy) for edge in ahead)
 
     def edges_to_end(self, state: ExecutionState) -> list[NodeEdge]:
-        """Edges to END that were taken."""
         copy = _copy_state(state, state.nodes)
         return [edge for edge in self.graph.edges if edge.target == END and self._is_taken(edge, copy)]
 

@@ -54,7 +54,6 @@ def expect_equal(what: str, got: Any, expected: Any) -> None:
 
 
 def expect_fields(what: str, record: object, **expected: Any) -> None:
-    """The record has these fields."""
     for name, value in expected.items():
         expect_equal(f"{what}.{name}", getattr(record, name, NOTHING), value)
 
