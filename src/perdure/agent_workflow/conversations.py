@@ -12,10 +12,7 @@ from perdure.agent_workflow.definition import ConversationConfig
 from perdure.agent_workflow.sessions import SessionEntry, SessionHead, SessionStore, messages_in
 from perdure.agent_workflow.state import SessionRef, delivery, to_plain
 from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import AgentSession, Message
-
-_OF_AGENT_FRAMEWORK = "agent_framework"
-"""The key of a session's state under which the adapter stores the framework's own session."""
+from perdure.agents.conversation.message import FRAMEWORK_STATE, AgentSession, Message
 
 
 class ConversationMessages(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,7 +33,7 @@ def new_messages(session: AgentSession, before: int) -> ConversationMessages:
         for message in session.messages[before:]
         if message.role != "system"
     ]
-    return ConversationMessages(new, {key: value for key, value in session.state.items() if key != _OF_AGENT_FRAMEWORK})
+    return ConversationMessages(new, {key: value for key, value in session.state.items() if key != FRAMEWORK_STATE})
 
 
 def merge_messages(turns: Iterable[ConversationMessages]) -> ConversationMessages | None:

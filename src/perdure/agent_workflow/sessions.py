@@ -168,27 +168,21 @@ class SessionStore(Protocol):
 
         Raises ConversationNotFound if the session has not what it follows.
         """
-        ...
 
     async def advance(self, session_id: str, head: SessionHead) -> None:
         """Set the version that an execution has reached in a thread. Existing versions stay readable."""
-        ...
 
     async def read(self, session_id: str, version: str) -> dict[str, SessionEntry]:
         """The entries up to a version, by version, in the order of the conversation. Raises ConversationNotFound."""
-        ...
 
     async def heads(self, session_id: str) -> list[SessionHead]:
         """The version that each execution has reached in each thread, in the order of their last change."""
-        ...
 
     async def sessions(self) -> list[str]:
         """The ids of all sessions, in order."""
-        ...
 
     async def delete(self, session_id: str) -> None:
         """Delete a session, if it exists. An execution that refers to it cannot continue."""
-        ...
 
     async def threads(self, session_id: str) -> list[str]:
         """The ids of threads with messages."""
@@ -283,20 +277,19 @@ class StorageSessionStore(SessionStore):
     async def _load(self, session_id: str) -> Session:
         check_identifier("session_id", session_id)
         info = await self._threads.head_info(session_id)
-        known = self._known.get(session_id)
-        if info is not None and known is not None and known[0] == info.checkpoint_id:
-            return known[1]
-        head = None if info is None else await self._threads.read(session_id)
-        session = self._session_at(session_id, head)
-        if head is not None:
-            self._remember(session_id, head.checkpoint_id, session)
-        return session
+        checkpoint_id, session = self._known.get(session_id, ("", None))
+        if info is not None and session is not None and checkpoint_id == info.checkpoint_id:
+            return session
+        return self._session_at(session_id, None if info is None else await self._threads.read(session_id))
 
     def _session_at(self, session_id: str, head: WorkflowCheckpoint | None) -> Session:
-        known = self._known.get(session_id)
-        if head is not None and known is not None and known[0] == head.checkpoint_id:
-            return known[1]
-        return Session(session_id, None if head is None else head.state, is_encrypted=is_encrypted(self.storage))
+        if head is None:
+            return Session(session_id, None, is_encrypted=is_encrypted(self.storage))
+        checkpoint_id, session = self._known.get(session_id, ("", None))
+        if session is None or checkpoint_id != head.checkpoint_id:
+            session = Session(session_id, head.state, is_encrypted=is_encrypted(self.storage))
+            self._remember(session_id, head.checkpoint_id, session)
+        return session
 
     def _remember(self, session_id: str, checkpoint_id: str, session: Session) -> None:
         self._known[session_id] = checkpoint_id, session
@@ -342,13 +335,10 @@ class SqliteSessionStore(StorageSessionStore):
         super().__init__(storages.SqliteCheckpointStorage(path, retention=LatestOnly, encryption=encryption))
 
 
-_EARLIER = re.compile(r".*~[0-9a-f]{16}\.jsonl")
-
-
 def _refuse_earlier_form(store: str, path: Path) -> None:
     """Raises StorageFailed for a folder or a SQLite file with conversations in a form that is not read any more."""
     part, place = "", "folder"
-    earlier = sorted(file.name for file in path.glob("*.jsonl") if _EARLIER.fullmatch(file.name))
+    earlier = sorted(file.name for file in path.glob("*.jsonl") if re.search(r"~[0-9a-f]{16}\.jsonl$", file.name))
     if earlier:
         part = f"its file {earlier[0]!r}"
     elif path.is_file():

@@ -154,7 +154,6 @@ class OutOfTime(Exception):
 
 
 def delivery() -> DeliveryContext:
-    """The delivery context of the current handler."""
     context = current_delivery()
     assert context is not None  # noqa: S101  # called inside a handler
     return context

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -26,6 +26,7 @@ from perdure.checkpoints.encode import tool_codec
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.stores.memory.store import MemoryStore
+from perdure.testing.conformance.clause import run_together
 from perdure.testing.crash import (
     MOMENTS,
     POINTS,
@@ -145,7 +146,13 @@ class _Trials:
         ]
         delays = [chance.uniform(0, self.duration) for _ in range(random_kills)]
         works += [partial(self._kill_after, number, delay) for number, delay in enumerate(delays, 1)]
-        await at_most(min(4, os.cpu_count() or 1), works)
+        left = iter(works)
+
+        async def work_in_order() -> None:
+            for work in left:
+                await work()
+
+        await run_together(*(work_in_order() for _ in range(min(4, os.cpu_count() or 1))))
 
     async def _kill_at(self, stop_at: Report) -> None:
         point = f"{stop_at['when']} {stop_at['point']} {stop_at['nth']}"
@@ -184,22 +191,6 @@ class _Trials:
         if differences:
             raise did_not_survive(self.name, f"a kill {point}", differences, self.survived)
         self.survived.append(point)
-
-
-async def at_most(number: int, works: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Do all of it, so many at a time. The first error ends the rest."""
-    left = iter(works)
-
-    async def work_in_order() -> None:
-        for work in left:
-            await work()
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(number):
-                group.create_task(work_in_order())
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
 
 
 def _ending(report: Report) -> Ending:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint, decode_body
@@ -20,18 +19,6 @@ from perdure.records import ChildCheckpoint, Commit, JournalEntry
 Doing: TypeAlias = tuple[str, int | None]
 """An executor or step, by the path in its events, and the child that it belongs to."""
 
-_STEP_KINDS = ("step", "failed")
-"""Records of a step that is not called again."""
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a delivery goes, as its events name it."""
-
-    full_id: str
-    steps_path: str
-    child_id: int | None
-
 
 class RecordedWork:
     """Counts, for one thread, the calls of executors and steps that are recorded: none of them may happen again.
@@ -42,8 +29,8 @@ class RecordedWork:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._codec = tool_codec()
-        self._places: dict[int, _Place] = {}
-        """Deliveries that are due or suspended."""
+        self._places: dict[int, tuple[Doing, str]] = {}
+        """Deliveries that are due or suspended: the executor of each, and the path of its steps."""
         self._committed: Counter[Doing] = Counter()
         """Executors that events of committed supersteps name."""
         self._outcomes: dict[int, Doing] = {}
@@ -66,7 +53,7 @@ class RecordedWork:
     def _take_commit(self, commit: Commit) -> None:
         self._chunks[commit.number] = commit.chunks
         if commit.events is not None:
-            executors = {(place.full_id, place.child_id) for place in self._places.values()}
+            executors = {doing for doing, _ in self._places.values()}
             events = [event for event in self._whole(commit.events.body) or () if event[0] == "in"]
             calls = [(event[1], event[2].get("child_id") if len(event) > 2 else None) for event in events]
             self._committed.update(doing for doing in calls if doing in executors)  # steps have records of their own
@@ -95,27 +82,27 @@ class RecordedWork:
     def _take_entry(self, entry: JournalEntry) -> None:
         tree = from_bytes(entry.body, "journal")
         delivery_id = entry.delivery_id
-        where = self._places.get(delivery_id)
-        if where is None:
+        if delivery_id not in self._places:
             return
+        executor, steps_path = self._places[delivery_id]
         if "kind" not in tree:
             self._outcomes.pop(delivery_id, None)
             if tree != TAKEN_BACK:
-                self._outcomes[delivery_id] = where.full_id, where.child_id
-        elif tree["kind"] in _STEP_KINDS:
-            self._steps[delivery_id, tree["n"]] = f"{where.steps_path}{tree['name']}", where.child_id
+                self._outcomes[delivery_id] = executor
+        elif tree["kind"] in ("step", "failed"):  # the step is not called again
+            self._steps[delivery_id, tree["n"]] = f"{steps_path}{tree['name']}", executor[1]
         elif tree["kind"] == "gone":  # taken back: the step is to be called again
             self._steps.pop((delivery_id, tree["n"]), None)
 
 
 def _places(
     level: WorkflowCheckpoint | ChildCheckpoint, graph: Graph, path: str = "", child_id: int | None = None
-) -> Iterator[tuple[int, _Place]]:
+) -> Iterator[tuple[int, tuple[Doing, str]]]:
     for message in (*level.deliveries, *(delivery.message for delivery in level.suspended.values())):
         executor_id = str(message.target_id)
         full_id = f"{path}{executor_id}"
         is_function = executor_id in graph.executors and graph.executors[executor_id].is_function
-        yield message.delivery_id, _Place(full_id, path if is_function else f"{full_id}/", child_id)
+        yield message.delivery_id, ((full_id, child_id), path if is_function else f"{full_id}/")
     for inner_id, child in level.children.items():
         executor = graph.executors.get(child.executor_id)
         if isinstance(executor, WorkflowExecutor):

@@ -33,7 +33,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 
 from perdure.agents import AgentResponse, Content, Message
-from perdure.agents.pydantic.messages import from_messages, to_message, to_messages
+from perdure.agents.pydantic.messages import from_messages, request_to_messages, to_message
 
 words = st.text(st.characters(codec="utf-8"), max_size=12)
 names = st.from_regex(r"[a-z]{1,8}", fullmatch=True)
@@ -101,6 +101,11 @@ def stored(messages: list[ModelMessage]) -> list[ModelMessage]:
     """Return the messages after a round trip through pydantic-ai's own JSON."""
     again: list[ModelMessage] = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(messages))
     return again
+
+
+def to_messages(messages: list[ModelMessage]) -> list[Message]:
+    ours = [[to_message(each)] if isinstance(each, ModelResponse) else request_to_messages(each) for each in messages]
+    return [message for some in ours for message in some]
 
 
 @settings(deadline=None, print_blob=True)

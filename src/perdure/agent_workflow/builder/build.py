@@ -205,21 +205,16 @@ def create_planner(draft: Draft) -> Planner:
 
 def _edge(edge: EdgeDraft, index: int) -> NodeEdge:
     config = edge.config
-    tests: list[Callable[[Mapping[str, Any]], bool]] = []
-    described = []
+    tests: list[tuple[Callable[[Mapping[str, Any]], bool], str]] = []
     if config.when is not None:
-        tests.append(config.when.holds)
-        described.append(str(config.when))
-    if (predicate := edge.predicate) is not None:
-        tests.append(isolate_predicate(predicate, f"edges[{index}].predicate"))
-        described.append(_name_of(predicate))
+        tests.append((config.when.holds, str(config.when)))
+    if edge.predicate is not None:
+        tests.append((isolate_predicate(edge.predicate, f"edges[{index}].predicate"), _name_of(edge.predicate)))
     if config.matched_type is not None:
         is_matched = condition.equals(MATCHED_TYPE, config.matched_type)
-        tests.append(is_matched.holds)
-        described.append(str(is_matched))
-    if config.is_default:
-        described.append("default")
-    test = (lambda outputs: all(each(outputs) for each in tests)) if tests else None
+        tests.append((is_matched.holds, str(is_matched)))
+    test = (lambda outputs: all(each(outputs) for each, _ in tests)) if tests else None
+    described = [words for _, words in tests] + ["default"] * config.is_default
     description = " and ".join(described) or None
     return NodeEdge(config.source, config.target, test, description, config.is_default, config.delay)
 

@@ -17,8 +17,6 @@ from perdure.agent_workflow.sessions import is_encrypted
 from perdure.errors import did_you_mean
 from perdure.graph.executor import is_async
 
-_ID = re.compile(r"[A-Za-z0-9_-]+")
-
 
 def content_problems(draft: Draft) -> list[Problem]:
     """Problems of a definition that has the right form and whose import paths were resolved."""
@@ -38,7 +36,7 @@ def node_problems(draft: Draft) -> Iterator[Problem]:
         path = at("agents", node_id)
         if node_id in (START, END, INPUT):
             yield path, f"{START}, {END} and {INPUT} are reserved. Give the node another id"
-        elif not _ID.fullmatch(node_id):
+        elif not re.fullmatch(r"[A-Za-z0-9_-]+", node_id):
             yield path, "expected an id of letters, digits, _ and -"
         yield from _who(node, path, draft)
         yield from _outputs(node, path)

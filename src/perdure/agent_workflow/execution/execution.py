@@ -77,6 +77,7 @@ class StoredExecution:
         """Outcomes of nodes that the conductor has not processed yet."""
         inputs = [data for data in due if isinstance(data, str | dict)]
         self.input: Any = inputs[-1] if inputs else self.state and self.state.input
+        self.usage: dict[str, int] = dict(checkpoint.metadata.get("usage") or {})
 
     def check(self, execution_id: str, workflow_name: str, input: Any) -> None:
         """Raises InputMismatch."""
@@ -126,8 +127,7 @@ class Execution:
         self._views = EventViews(self._workflow.name, self.execution_id, self._instance.planner.graph, state)
         self._views.add_outcomes(() if own is None else own.outcomes)
         if own is not None and state is not None and state.result is not None and responses is None:
-            usage = own.checkpoint.metadata.get("usage")
-            return _completed_result(self.execution_id, state.result, usage, own.checkpoint.checkpoint_id)
+            return _completed_result(self.execution_id, state.result, own.usage, own.checkpoint.checkpoint_id)
         call: dict[str, Any] = {"message": input} if stored is None else {}
         if responses is not None:
             call = {"responses": responses}
@@ -274,8 +274,7 @@ class Execution:
         )
         self._emit(ended)
         if stored is not None:
-            usage = dict(stored.checkpoint.metadata.get("usage", {}))
-            result = replace(result, usage=usage, checkpoint_id=stored.checkpoint.checkpoint_id)
+            result = replace(result, usage=stored.usage, checkpoint_id=stored.checkpoint.checkpoint_id)
         return replace(result, error=text, exception=error)
 
 
@@ -284,10 +283,10 @@ def _log_failure(error: BaseException) -> None:
 
 
 def _completed_result(
-    execution_id: str, done: ExecutionResult, usage: Any, checkpoint_id: str | None
+    execution_id: str, done: ExecutionResult, usage: dict[str, int], checkpoint_id: str | None
 ) -> WorkflowResult:
     own = {name: getattr(done, name) for name in ("final_answer", "outputs", "success", "duration", "error")}
-    return WorkflowResult(execution_id, "completed", **own, usage=dict(usage or {}), checkpoint_id=checkpoint_id)
+    return WorkflowResult(execution_id, "completed", **own, usage=usage, checkpoint_id=checkpoint_id)
 
 
 def partial_result(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -71,6 +71,8 @@ class NodeEdge:
     is_default: bool = False
     delay: float | None = None
     kind: Literal["edge", "handoff", "fallback"] = "edge"
+    name: str = field(default="", compare=False)
+    """Its stored name, from EdgeGraph: it stays the same when the workflow gets more edges."""
 
 
 class EdgeGraph:
@@ -78,8 +80,7 @@ class EdgeGraph:
 
     def __init__(self, nodes: Sequence[str], edges: Sequence[NodeEdge]) -> None:
         self.nodes = tuple(nodes)
-        self.edges = tuple(edges)
-        self._names = _names(self.edges)
+        self.edges = edges = tuple(_with_names(edges))
         self._fallbacks = {edge.source: edge.target for edge in edges if edge.kind == "fallback"}
         self.out_of = {node: [edge for edge in edges if edge.source == node] for node in (START, *nodes)}
         inner = [edge for edge in edges if edge.source != START and edge.target != END]
@@ -91,10 +92,6 @@ class EdgeGraph:
         """Edges that lead back: each closes a cycle."""
         self.into = {node: [edge for edge in edges if edge.target == node and edge not in self.back] for node in nodes}
         """Edges to each node, without those that lead back."""
-
-    def name_of(self, edge: NodeEdge) -> str:
-        """The stored name of an edge: it stays the same when the workflow gets more edges."""
-        return self._names[id(edge)]
 
     def reached_from(self, nodes: Sequence[str]) -> set[str]:
         """These nodes, and all nodes after them along edges that do not lead back."""
@@ -151,15 +148,13 @@ class EdgeGraph:
         }
 
 
-def _names(edges: Sequence[NodeEdge]) -> dict[int, str]:
-    """By identity of the edge: functions of the same name give equal names, which are numbered."""
-    names: dict[int, str] = {}
+def _with_names(edges: Iterable[NodeEdge]) -> Iterator[NodeEdge]:
+    """Functions of the same name give equal names, which are numbered."""
     seen: Counter[str] = Counter()
     for edge in edges:
         name = f"{edge.source} > {edge.target}: {edge.kind} {edge.description or ''}".rstrip()
         seen[name] += 1
-        names[id(edge)] = name if seen[name] == 1 else f"{name} {seen[name]}"
-    return names
+        yield replace(edge, name=name if seen[name] == 1 else f"{name} {seen[name]}")
 
 
 @dataclass
@@ -240,7 +235,7 @@ class Planner:
         state = steps.state
         before, into = state.nodes[node], self.graph.into[node]
         taken = [edge for edge in into if self._is_taken(edge, state)]
-        back = [edge for edge in self.graph.back if edge.target == node and self.graph.name_of(edge) in state.back]
+        back = [edge for edge in self.graph.back if edge.target == node and edge.name in state.back]
         digest = self._digest_input(node, [*back, *taken], state.nodes)
         if back or (not into and before.runs == 0):
             steps.start(node, digest, taken, back)
@@ -292,15 +287,14 @@ class Planner:
             return False
         if edge.test is None and not edge.is_default:
             return True
-        name = self.graph.name_of(edge)
-        if name not in state.taken:
+        if edge.name not in state.taken:
             if edge.is_default:
                 siblings = self.graph.out_of[edge.source]
                 others = [other for other in siblings if not other.is_default and other.kind != "fallback"]
-                state.taken[name] = not any(self._is_taken(other, state) for other in others)
+                state.taken[edge.name] = not any(self._is_taken(other, state) for other in others)
             else:
-                state.taken[name] = edge.test is None or bool(edge.test(source.outputs))
-        return state.taken[name]
+                state.taken[edge.name] = edge.test is None or bool(edge.test(source.outputs))
+        return state.taken[edge.name]
 
     def is_final(self, node: str, state: ExecutionState) -> bool:
         """Whether the execution ended at this node: it is done, and only END comes after it."""
@@ -316,7 +310,6 @@ class Planner:
         return not any(self._is_taken(edge, copy) for edge in ahead)
 
     def edges_to_end(self, state: ExecutionState) -> list[NodeEdge]:
-        """Edges to END that were taken."""
         copy = _copy_state(state, state.nodes)
         return [edge for edge in self.graph.edges if edge.target == END and self._is_taken(edge, copy)]
 
@@ -343,13 +336,13 @@ class Planner:
         for node, before in state.nodes.items():
             status, last = ("waiting", before.status) if node in again else (before.status, before.last)
             nodes[node] = msgspec.structs.replace(before, status=status, has_changed=False, last=last)
-        evaluated_again = {graph.name_of(edge) for edge in graph.edges if again.intersection(graph.sources(edge))}
+        evaluated_again = {edge.name for edge in graph.edges if again.intersection(graph.sources(edge))}
         return msgspec.structs.replace(
             state,
             nodes=nodes,
             taken={name: is_taken for name, is_taken in state.taken.items() if name not in evaluated_again},
             passes=state.passes + 1,
-            back=tuple(map(self.graph.name_of, taken)),
+            back=tuple(edge.name for edge in taken),
         )
 
 

@@ -23,7 +23,6 @@ INPUT = "input"
 """The key of the execution's input."""
 USUAL = ("question", "input", "message", "query", "prompt")
 """Output keys that name the input of the next node."""
-_KEYS_OF_ITEM = ("item", "index")
 _PLACEHOLDER = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
 
 
@@ -259,7 +258,7 @@ def keys_needed(config: NodeConfig) -> Iterator[tuple[str, str]]:
         yield "map.over", config.map.over
     if config.input_template is not None:
         for key in dict.fromkeys(_PLACEHOLDER.findall(config.input_template)):
-            if config.map is None or not has_field(key, _KEYS_OF_ITEM):
+            if config.map is None or not has_field(key, ("item", "index")):
                 yield "input_template", key
     elif config.input_key is not None and config.map is None:
         yield "input_key", config.input_key

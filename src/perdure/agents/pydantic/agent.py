@@ -54,13 +54,10 @@ def value_types(output_type: Any) -> tuple[Any, ...]:
 
 
 def _as_their_type(kind: Any) -> Any:
-    is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-    return _converter(kind) if is_struct or is_typeddict(kind) else kind
-
-
-def _converter(kind: Any) -> Callable[[Any], Any]:
     """pydantic supports no Structs, and not every TypedDict: the model gets the schema, and msgspec converts the
     output."""
+    if not ((isinstance(kind, type) and issubclass(kind, msgspec.Struct)) or is_typeddict(kind)):
+        return kind
     (schema,), components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     name = str(schema["$ref"]).rpartition("/")[2]
     shape = {**components.pop(name), **({"$defs": components} if components else {})}

@@ -34,14 +34,6 @@ USUAL = {"state": "complete", "outcome": "success"}
 ROLES = {"system-prompt": "system", "user-prompt": "user"}
 
 
-def to_messages(messages: Iterable[ModelMessage], author_name: str | None = None) -> list[Message]:
-    """As our messages. A request becomes one message for each role in it."""
-    ours: list[Message] = []
-    for message in messages:
-        ours += [to_message(message, author_name)] if isinstance(message, ModelResponse) else _of_request(message)
-    return ours
-
-
 def to_message(response: ModelResponse, author_name: str | None = None) -> Message:
     """A model's answer. Consecutive texts become one content, as in a stream."""
     dumped = _dump(response)
@@ -59,7 +51,8 @@ def to_message(response: ModelResponse, author_name: str | None = None) -> Messa
     return _message("assistant", contents, dumped, author_name)
 
 
-def _of_request(request: ModelRequest) -> list[Message]:
+def request_to_messages(request: ModelRequest) -> list[Message]:
+    """One of ours for each role in the request."""
     dumped = _dump(request)
     pairs = list(zip(request.parts, dumped.pop("parts", []), strict=True))
     messages: list[Message] = []
@@ -241,10 +234,9 @@ def _contents_of_part(part: Any, dumped: Extra) -> list[Content]:
 def _part_of_content(content: Content, names: Mapping[str, str]) -> Extra | None:
     """The part for a content without extra fields. None for contents that models neither produce nor get. `names` are
     those of called functions, by call id."""
-    if content.type == "text":
-        return {"part_kind": "text", "content": content.text or ""}
-    if content.type == "text_reasoning":
-        return {"part_kind": "thinking", "content": content.text or ""}
+    for kind, ours in TEXTS.items():
+        if content.type == ours:
+            return {"part_kind": kind, "content": content.text or ""}
     if content.type == "function_call":
         return {
             "part_kind": "tool-call",

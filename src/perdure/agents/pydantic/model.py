@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,7 +34,6 @@ from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.update import update_of
 from perdure.agents.pydantic.messages import to_message
 from perdure.agents.recording import emit_update, is_streaming, record_call
-from perdure.graph.policy import RetryPolicy, Seconds
 
 RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 
@@ -43,8 +42,8 @@ RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 class TurnMessages:
     """The messages of an agent's turn. Their updates are emitted as they come: messages, or parts of messages."""
 
-    _agent_name: str
-    _agent_id: str
+    agent_name: str
+    agent_id: str
     messages: list[Message] = field(default_factory=list)
     _emitted: int = 0
     """How many of them the listener has. Replayed messages are emitted only before a new one, since until then they
@@ -52,7 +51,7 @@ class TurnMessages:
 
     def add_part(self, content: Content, message_id: str) -> None:
         self.emit_replayed()
-        self._emit(Message("assistant", (), self._agent_name, message_id), contents=(content,))
+        self._emit(Message("assistant", (), self.agent_name, message_id), contents=(content,))
 
     def finish(self, message: Message) -> None:
         """Add a message whose parts were emitted, and emit its remaining properties."""
@@ -81,7 +80,7 @@ class TurnMessages:
 
     def _emit(self, message: Message, *, replayed: bool = False, **fields: Any) -> None:
         if is_streaming():
-            emit_update(update_of(message, agent_id=self._agent_id, **fields), replayed=replayed)
+            emit_update(update_of(message, agent_id=self.agent_id, **fields), replayed=replayed)
 
 
 class ModelAnswer(msgspec.Struct, frozen=True):
@@ -95,20 +94,11 @@ class ModelAnswer(msgspec.Struct, frozen=True):
 class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not type-checked
     """A wrapped model for one turn of an agent: a recorded request is not repeated."""
 
-    def __init__(
-        self,
-        wrapped: Model,
-        agent_name: str,
-        turn: TurnMessages,
-        *,
-        retry: RetryPolicy | int | None = None,
-        timeout: Seconds | None = None,
-    ) -> None:
+    def __init__(self, wrapped: Model, turn: TurnMessages, policy: Mapping[str, Any]) -> None:
+        """`policy`: `retry` and `timeout` of requests."""
         super().__init__(wrapped)
-        self._agent_name = agent_name
         self._turn = turn
-        self._retry = retry
-        self._timeout = timeout
+        self._policy = policy
         self.requests = 0
         """The number of requests, made or replayed."""
         self.output_names: set[str] = set()
@@ -140,8 +130,8 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
             asking = self._stream(message_id, *arguments) if is_streamed else self.wrapped.request(*arguments)
             return ModelAnswer(message_id, RESPONSE.dump_json(await asking).decode())
 
-        name, key = f"{self._agent_name}.model", str(self.requests)
-        answer: ModelAnswer = await record_call(ask_model, name=name, key=key, retry=self._retry, timeout=self._timeout)
+        name, key = f"{self._turn.agent_name}.model", str(self.requests)
+        answer: ModelAnswer = await record_call(ask_model, name=name, key=key, **self._policy)
         self.is_failed = False
         response = RESPONSE.validate_json(answer.response)
         message = self._message_of(response, answer.message_id)
@@ -164,7 +154,7 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
 
     def _message_of(self, response: ModelResponse, message_id: str) -> Message:
         parts = [self._output_as_text(part) for part in response.parts]
-        message = to_message(replace(response, parts=parts), self._agent_name)
+        message = to_message(replace(response, parts=parts), self._turn.agent_name)
         return msgspec.structs.replace(message, message_id=message_id)
 
     def _output_as_text(self, part: Any) -> Any:

@@ -4,7 +4,7 @@ found in a conversation, requested, and answered."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -309,17 +309,15 @@ async def ask_for_results(deferred: DeferredToolRequests, name_of: Callable[[str
     if current_delivery() is None or not (deferred.calls or deferred.approvals):
         return None
 
-    def request_id(part: ToolCallPart) -> str:
-        return request_id_for(name_of(part.tool_call_id))
+    async def answers(ask_for: Callable[[ToolCallPart, str], Awaitable[Any]], parts: list[ToolCallPart]) -> Any:
+        ids = [part.tool_call_id for part in parts]
+        asking = (ask_for(part, request_id_for(name_of(part.tool_call_id))) for part in parts)
+        return dict(zip(ids, await asyncio.gather(*asking), strict=True))
 
     approvals, calls = await asyncio.gather(
-        asyncio.gather(*(_ask_for_approval(part, request_id(part)) for part in deferred.approvals)),
-        asyncio.gather(*(_ask_for_result(part, request_id(part)) for part in deferred.calls)),
+        answers(_ask_for_approval, deferred.approvals), answers(_ask_for_result, deferred.calls)
     )
-    return DeferredToolResults(
-        approvals={part.tool_call_id: answer for part, answer in zip(deferred.approvals, approvals, strict=True)},
-        calls={part.tool_call_id: answer for part, answer in zip(deferred.calls, calls, strict=True)},
-    )
+    return DeferredToolResults(approvals=approvals, calls=calls)
 
 
 async def _ask_for_approval(part: ToolCallPart, request_id: str) -> ToolApproved | ToolDenied:

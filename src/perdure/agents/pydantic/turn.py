@@ -23,7 +23,7 @@ from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.conversation.update import AgentResponseUpdate
-from perdure.agents.pydantic.messages import EXTRA, from_messages, to_messages
+from perdure.agents.pydantic.messages import EXTRA, from_messages, request_to_messages
 from perdure.agents.pydantic.model import RecordingModel, TurnMessages, usage_of
 from perdure.agents.pydantic.toolset import (
     PendingCalls,
@@ -63,13 +63,12 @@ BAD_ANSWER_ADVICE = (
 )
 """For a turn whose model gave no usable answer in all its attempts."""
 
-RETRY_PARTS = ("retry-prompt", "retry-feedback")
-"""Parts by which pydantic-ai asks a model for another answer."""
-
 
 def _is_only_retry(request: ModelRequest) -> bool:
+    """Whether pydantic-ai only asks the model for another answer."""
     return all(
-        part.part_kind in RETRY_PARTS or (isinstance(part, ToolReturnPart) and part.outcome == "retried")
+        part.part_kind in ("retry-prompt", "retry-feedback")
+        or (isinstance(part, ToolReturnPart) and part.outcome == "retried")
         for part in request.parts
     )
 
@@ -112,7 +111,7 @@ class PydanticTurn:
         self._messages = TurnMessages(self.name, self.id)
         with agent_errors(self.name):
             model = infer_model(self.model)
-        self._model = RecordingModel(model, self.name, self._messages, **self.policy)
+        self._model = RecordingModel(model, self._messages, self.policy)
         self._calls = ToolCalls(self._model)
         self._usage = RunUsage()
         self._bad_answers = BadAnswerRetry(self.name)
@@ -218,7 +217,7 @@ class PydanticTurn:
                 each for each in request.parts if not isinstance(each, ToolReturnPart) or each.tool_name not in notes
             ]
             calls = {part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)}
-            for message in to_messages([ModelRequest(parts=parts)]) if parts else ():
+            for message in request_to_messages(ModelRequest(parts=parts)) if parts else ():
                 is_new = bool(calls & self._calls.performed) or self._model.is_new
                 self._messages.add(without_timestamps(message), replayed=not is_new)
 

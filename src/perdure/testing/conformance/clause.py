@@ -6,7 +6,6 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
@@ -55,7 +54,6 @@ def expect_equal(what: str, got: Any, expected: Any) -> None:
 
 
 def expect_fields(what: str, record: object, **expected: Any) -> None:
-    """The record has these fields."""
     for name, value in expected.items():
         expect_equal(f"{what}.{name}", getattr(record, name, NOTHING), value)
 
@@ -113,17 +111,15 @@ def _short(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-class Needs(Enum):
-    """A capability that a clause needs."""
-
-    A_STORE = "a store"
-    TWO_OBJECTS = "two objects that are the same store"
-    PROCESSES = "processes that use the same store"
-    FILES = "a store that keeps files"
-
-
-_NEEDS = {"second": Needs.TWO_OBJECTS, "disk": Needs.FILES, **dict.fromkeys(("process", "processes"), Needs.PROCESSES)}
-"""By the name of a parameter."""
+PROCESSES = "processes that use the same store"
+FILES = "a store that keeps files"
+_NEEDS = {
+    "second": "two objects that are the same store",
+    "disk": FILES,
+    "process": PROCESSES,
+    "processes": PROCESSES,
+}
+"""What a clause needs beside a store, by the name of a parameter."""
 
 
 @dataclass(frozen=True)
@@ -135,26 +131,23 @@ class Clause:
     """The module that it stands in."""
     cites: str
     """The sentence of the contract, from `perdure.store` or `perdure.records`."""
-    needs: Needs
+    needs: str | None
     check: Check
 
     @property
     def sentence(self) -> str:
         return self.name.replace("_", " ")
 
-    def missing(self, place: TrialLocation) -> str | None:
-        """Why it is not applicable there; None if it is."""
-        if self.needs is Needs.A_STORE:
-            return None
-        if not place.is_shared:
-            return f"it needs {self.needs.value}, and this one lives in one object"
-        if self.needs is Needs.PROCESSES and place.maker.address is None:
-            return f"it needs {self.needs.value}, and {place.maker.why_alone}"
-        return None
+    def check_place(self, place: TrialLocation) -> None:
+        """Raises NotApplicable."""
+        if self.needs is not None and not place.is_shared:
+            raise NotApplicable(f"it needs {self.needs}, and this one lives in one object")
+        if self.needs == PROCESSES and place.maker.address is None:
+            raise NotApplicable(f"it needs {self.needs}, and {place.maker.why_alone}")
 
 
 def clause(check: Check) -> Clause:
     """A clause gets, and needs, what its parameters name: see `TrialLocation.supply`."""
     family = check.__module__.rpartition(".")[2].replace("_", " ")
-    needs = [_NEEDS[name] for name in inspect.signature(check).parameters if name in _NEEDS]
-    return Clause(check.__name__, family, inspect.getdoc(check) or "", next(iter(needs), Needs.A_STORE), check)
+    needs = next((_NEEDS[name] for name in inspect.signature(check).parameters if name in _NEEDS), None)
+    return Clause(check.__name__, family, inspect.getdoc(check) or "", needs, check)

@@ -78,8 +78,8 @@ class TrialLocation:
     maker: Maker
     is_shared: bool
     chance: random.Random
-    _made: list[Store] = field(default_factory=list)
-    _ends: AsyncExitStack = field(default_factory=AsyncExitStack)
+    ends: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """Closes the stores and ends the processes of the clause."""
 
     @cached_property
     def store(self) -> Store:
@@ -122,7 +122,7 @@ class TrialLocation:
     def at(self, folder: Path) -> Store:
         """A store over an existing folder."""
         made = self.maker.make(folder)
-        self._made.append(made)
+        self.ends.push_async_callback(made.close)
         return made
 
     @property
@@ -139,12 +139,7 @@ class TrialLocation:
         if self.maker.address is None:
             raise TypeError(self.maker.why_alone)
         order = {"path": import_path(), "factory": asdict(self.maker.address), "folder": str(self._folder("store"))}
-        return await self._ends.enter_async_context(start_json_process(TrialProcess, __name__, order))
-
-    async def leave(self) -> None:
-        await self._ends.aclose()
-        for store in self._made:
-            await store.close()
+        return await self.ends.enter_async_context(start_json_process(TrialProcess, __name__, order))
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -159,7 +154,7 @@ async def open_location(maker: Maker, *, shared: bool, chance: random.Random) ->
             yield place
         finally:
             async with asyncio.timeout(LEAVE_SECONDS):
-                await place.leave()
+                await place.ends.aclose()
 
 
 class TrialProcess(JsonProcess):

@@ -156,9 +156,7 @@ async def try_clause(
     chance = random.Random(f"{seed} {clause.name}")  # noqa: S311  # the same whatever is tried before it
     try:
         async with asyncio.timeout(seconds), open_location(maker, shared=shared, chance=chance) as place:
-            why_not = clause.missing(place)
-            if why_not is not None:
-                return ClauseResult(clause, "not applicable", why_not)
+            clause.check_place(place)
             await clause.check(*[await place.supply(name) for name in inspect.signature(clause.check).parameters])
     except NotApplicable as reason:
         return ClauseResult(clause, "not applicable", str(reason))

@@ -17,7 +17,6 @@ from perdure.testing.conformance.threads import (
     chunk,
     chunks,
     commit_numbers,
-    due_ids,
     expect_state,
     own,
     read_as_owner,
@@ -76,16 +75,15 @@ async def pruning_while_others_commit_breaks_nothing(store: Store, owner: Thread
 
     await run_together(move(), prune())
     await owner.expect_readable()
-    head = await store.head("t")
-    expect_equal("the head", head and head.info.number, 16)
+    await expect_state(store, head="t-16")
 
 
 @clause
 async def what_one_object_wrote_another_sees_at_once(place: TrialLocation, store: Store, second: Store) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
 
-    async def expect_same(when: str, other: Store = second) -> None:
-        expect_equal(f"what the second sees {when}", await read_everything(other), await read_everything(store))
+    async def expect_same(when: str) -> None:
+        expect_equal(f"what the second sees {when}", await read_everything(second), await read_everything(store))
 
     await expect_same("while both are empty")
     for turn, writer in enumerate([store, second, store]):
@@ -268,7 +266,7 @@ async def the_thread_of_a_killed_owner_can_be_opened_at_once(store: Store, proce
     await second.refuses("ThreadBusy", "open", "t", "run-2")
     expect_equal("what is due while it has an owner", await store.due(at(2)), [])
     await first.kill()
-    expect_equal("what is due without", await due_ids(store, at(2)), ["t"])
+    await expect_state(store, "then", due=["t"])
     expect_equal("the owners", [info.run_id for info in await store.threads()], [None, None])
     expect_equal("the number that the next finds", await second.do("open", "t", "run-2"), 1)
     expect_equal("whether the other can be deleted", await store.delete_thread("u"), True)

@@ -17,7 +17,6 @@ from perdure.testing.conformance.threads import (
     all_commits,
     at,
     checkpoint_ids,
-    chunk,
     chunks,
     expect_owner_finds,
     expect_state,
@@ -30,7 +29,6 @@ from perdure.testing.conformance.threads import (
     read_as_owner,
     read_everything,
     ref,
-    request_ids,
     save_full_thread,
     save_thread,
     thread_ids,
@@ -104,7 +102,7 @@ async def a_copy_holds_all_commits_under_new_checkpoint_ids_and_nothing_else(sto
     expect_equal("the checkpoints of its events", [batch.info for batch in copied_log], [*copied[:2], None])
     thread = expect_one("the threads of that name", await store.threads(thread_id="copy"))
     expect_fields("the copy", thread, number=4, status="IDLE", run_id=None)
-    expect_equal("its requests", await request_ids(store, thread_id="copy"), ["q"])
+    expect_equal("its requests", await pending(store, thread_id="copy"), [("copy", "q")])
     await expect_owner_finds(store, "copy", last_seq=4, journal=[], inbox=[])
     await held.save()
 
@@ -257,8 +255,7 @@ async def the_owner_of_a_rewritten_thread_continues(store: Store, owner: ThreadO
     await owner.record(1)
     await store.rewrite("t", wrap)
     await owner.record(2)
-    digest, data = chunk("b")
-    await owner.save(chunks={digest: data}, events=make_events(2, refers=True), unsettled=[2], consumed=["item"])
+    await owner.save(brings=["b"], events=make_events(2, refers=True), unsettled=[2], consumed=["item"])
     expect_fields("the header", await header_of(store), inbox=[], consumed=["item"])
     expect_equal("the commits", [commit.number for commit in await all_commits(store)], [1, 2])
     await owner.release()

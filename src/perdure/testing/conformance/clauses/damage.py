@@ -81,8 +81,8 @@ class WrittenThread:
             raise NotApplicable("it needs a store with files in its folder, and this store has none there")
         return self
 
-    async def compare(self, harm: Callable[[Path], str], *, may_lose: bool = False) -> tuple[str, set[str]]:
-        """What was done to a copy of the files, and which reads raised. Raises NotKept if one gave something else.
+    async def compare(self, harm: Callable[[Path], str], *, may_lose: bool = False) -> tuple[Path, str, set[str]]:
+        """A copy of the files, what was done to it, and which reads raised. Raises NotKept if one gave something else.
 
         `may_lose`: the change may hit the only record that something exists.
         """
@@ -104,7 +104,7 @@ class WrittenThread:
             else:
                 expect_equal(f"with {done}, {what}", got, self.read[what])
         await store.close()
-        return done, failed
+        return folder, done, failed
 
 
 def choose_file(files: list[Path], place: TrialLocation) -> Path:
@@ -190,17 +190,11 @@ async def a_damaged_thread_is_found_and_leaves_the_others_usable(disk: TrialLoca
     expect_equal("what is damaged before anything was", await disk.store.check(), [])
     await disk.store.close()
     for _ in range(3):
-        folders: list[Path] = []
-
-        def harm(folder: Path, folders: list[Path] = folders) -> str:
-            folders.append(folder)
-            return change(MARK.encode(), folder, place=disk)
-
-        done, failed = await written.compare(harm)
+        folder, done, failed = await written.compare(partial(change, MARK.encode(), place=disk))
         expect("the head of 'hit'" in failed, f"with {done}, the head was read as if nothing had happened")
         others = sorted(what for what in failed if "'hit'" not in what)
         expect_equal(f"with {done}, what else could not be read", others, [])
-        store = disk.at(folders[0])
+        store = disk.at(folder)
         await (await own(store, "left alone", owner="run-2")).save()
         try:
             damages = await store.check()

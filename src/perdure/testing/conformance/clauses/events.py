@@ -62,10 +62,9 @@ async def events_are_read_from_the_commit_that_holds_the_next_without_gap_or_rep
 async def events_name_their_commit_run_and_checkpoint(store: Store) -> None:
     """This and the fields below repeat their commit. The store fills them in when it reads events."""
     owner = await own(store, owner="run-0a")
-    digest, data = chunk("only the events")
     info = await owner.save(brings=["a"], events=1)
-    own_events = make_events(2, 2, refers=False, own=(digest,))
-    await owner.note(chunks={digest: data}, events=own_events, run_id="run-2")
+    own_events = make_events(2, 2, refers=False, own=(chunk("only the events")[0],))
+    await owner.note(brings=["only the events"], events=own_events, run_id="run-2")
     of_commits = (1, "run-0a", info.timestamp, info), (2, "run-2", at(2).isoformat(), None)
     expected = [
         LoggedEvents(events.first_seq, events.count, events.body, False, events.own, *of_commit)
@@ -266,5 +265,4 @@ async def subscribers_notice_changes_in_another_process(store: Store, process: T
     await process.do("open", "t", "run-1")
     async with store.subscribe("t") as subscription:
         await notices(subscription, "a commit in another process", lambda: process.do("save", "t", "c1"))
-        head = await store.head("t")
-        expect_equal("the head after the notification", head and head.info.checkpoint_id, "c1")
+        await expect_state(store, "after the notification", head="c1")

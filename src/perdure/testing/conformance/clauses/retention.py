@@ -154,8 +154,7 @@ async def chunks_that_events_refer_to_stay_as_long_as_the_events(store: Store, o
     """Whether they refer to chunks of their checkpoint, which then stay as long as they do."""
     await owner.save(brings=["a", "b"])
     await owner.save(brings=["c"], drops=["b"], events=make_events(1, refers=True))
-    digest, data = chunk("failure")
-    await owner.note(chunks={digest: data}, events=make_events(2, own=(digest,)))
+    await owner.note(brings=["failure"], events=make_events(2, own=(chunk("failure")[0],)))
     await owner.save(brings=["of a note"])
     await owner.note(parent=4, events=make_events(3, refers=True))
     await owner.save(drops=["a", "c", "of a note"], brings=["d"])

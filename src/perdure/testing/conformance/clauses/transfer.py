@@ -159,10 +159,9 @@ async def what_was_pruned_is_not_transferred_and_not_missed(store: Store, owner:
     """its references to commits that are no longer its ancestors."""
     await owner.save(brings=["a", "b"], events=1)
     for number in range(2, 8):
-        digest, data = chunk(f"event {number}")
-        new_chunks = dict([chunk(f"c{number}"), (digest, data)])
-        events = make_events(owner.last_seq + 1, own=(digest,))
-        await owner.save(chunks=new_chunks, drops=["b"] if number == 3 else [], events=events)
+        text = f"event {number}"
+        events = make_events(owner.last_seq + 1, own=(chunk(text)[0],))
+        await owner.save(brings=[f"c{number}", text], drops=["b"] if number == 3 else [], events=events)
     await owner.save(prunes=[1, 2, 3, 5], prunes_events_before=4)
     await move_thread(store, target)
     await expect_state(target, checkpoints=["t-4", "t-6", "t-7", "t-8"])
