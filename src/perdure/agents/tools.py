@@ -148,8 +148,13 @@ def tool(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """
     if function is None:
         return functools.partial(tool, **options)
-    if framework_class("FunctionTool") is not None or not FRAMEWORK_OPTIONS.isdisjoint(options):
-        return import_module("perdure.agents.adapters.agent_framework").make_tool(function, options)
+    theirs = ", ".join(sorted(FRAMEWORK_OPTIONS & options.keys()))
+    if framework_class("FunctionTool") is not None or theirs:
+        try:
+            adapter = import_module("perdure.agents.adapters.agent_framework")
+        except ModuleNotFoundError as error:
+            raise TypeError(f"tool() takes {theirs} only if agent-framework-core is installed.") from error
+        return adapter.make_tool(function, options)
     return Tool(function, **options)
 
 

@@ -162,9 +162,16 @@ def test_tool_with_parameters_unknown_to_pydantic_is_ours_alone() -> None:
 
     assert type(tool(pay)) is Tool
     with pytest.raises(TypeError, match="aproval"):
-        tool(pay, aproval=True)  # type: ignore[call-overload]
+        tool(pay, aproval=True)  # type: ignore[call-overload]  # the mistake
     with pytest.raises(Exception, match="schema for"):
         tool(pay, approval_mode="always_require")
+
+
+def test_option_of_the_framework_without_the_framework_is_a_type_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "agent_framework", None)
+    monkeypatch.setitem(sys.modules, "perdure.agents.adapters.agent_framework", None)
+    with pytest.raises(TypeError, match="approval_mode only if agent-framework-core is installed"):
+        tool(str, approval_mode="always_require")
 
 
 async def test_agent_without_a_name_has_that_of_its_class_in_workflows() -> None:
