@@ -315,4 +315,4 @@ class Workflow:
 # `help()` and editors list the options by name.
 _named = [each for each in inspect.signature(Workflow.run).parameters.values() if each.kind is not each.VAR_KEYWORD]
 _options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=...) for name in RunOptions.__annotations__]
-Workflow.run.__signature__ = inspect.Signature([*_named, *_options])  # type: ignore[attr-defined]
+Workflow.run.__signature__ = inspect.Signature([*_named, *_options])  # type: ignore[attr-defined]  # a function has it

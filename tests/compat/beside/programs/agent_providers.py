@@ -17,7 +17,7 @@ class Reads(Echo):
         return super().run(messages, stream=stream, session=session)
 
 
-class Notes(af.ContextProvider):  # type: ignore[misc]
+class Notes(af.ContextProvider):  # type: ignore[misc]  # an untyped base
     def __init__(self, source_id: str, log: list[Any]) -> None:
         super().__init__(source_id)
         self.log = log
@@ -32,7 +32,7 @@ class Notes(af.ContextProvider):  # type: ignore[misc]
         self.log.append([self.source_id, context.response and context.response.text, dict(state)])
 
 
-class Archive(af.HistoryProvider):  # type: ignore[misc]
+class Archive(af.HistoryProvider):  # type: ignore[misc]  # an untyped base
     def __init__(self, *texts: str, **options: Any) -> None:
         super().__init__("archive", **options)
         self.kept = [af.Message("user", [text]) for text in texts]

@@ -47,7 +47,7 @@ class Counter:
         return self.total
 
 
-class Nameless(BaseAgent):  # type: ignore[misc]
+class Nameless(BaseAgent):  # type: ignore[misc]  # an untyped base
     async def run(self, messages: Any = None, *, stream: bool = False, session: Any = None, **kwargs: Any) -> Any:
         return af.AgentResponse(messages=[af.Message("assistant", ["nameless"])])
 

@@ -20,19 +20,19 @@ CONTEXT = "parameter 'ctx' must be annotated as WorkflowContext, WorkflowContext
 
 
 async def many(self: Any, message: str, ctx: WorkflowContext, more: int) -> None: ...
-async def untyped(self: Any, message, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]
-async def bare(self: Any, message: str, ctx) -> None: ...  # type: ignore[no-untyped-def]
+async def untyped(self: Any, message, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]  # the mistake
+async def bare(self: Any, message: str, ctx) -> None: ...  # type: ignore[no-untyped-def]  # the mistake
 async def other(self: Any, message: str, ctx: int) -> None: ...
-async def number(self: Any, message: str, ctx: WorkflowContext[5]) -> None: ...  # type: ignore[valid-type]
-async def yields_number(self: Any, message: str, ctx: WorkflowContext[str, 5]) -> None: ...  # type: ignore[valid-type]
+async def number(self: Any, message: str, ctx: WorkflowContext[5]) -> None: ...  # type: ignore[valid-type]  # the mistake
+async def yields_number(self: Any, message: str, ctx: WorkflowContext[str, 5]) -> None: ...  # type: ignore[valid-type]  # the mistake
 async def variable(self: Any, message: list[T], ctx: WorkflowContext) -> None: ...
 async def sends_variable(self: Any, message: str, ctx: WorkflowContext[T]) -> None: ...
 async def answer(self: Any, request: str, response: str) -> None: ...
 async def long_answer(self: Any, request: str, response: str, ctx: WorkflowContext, more: int) -> None: ...
-async def untyped_request(self: Any, request, response: str, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]
-async def bare_answer(self: Any, request: str, response: str, ctx) -> None: ...  # type: ignore[no-untyped-def]
-async def open_handler(self: Any, message, ctx) -> None: ...  # type: ignore[no-untyped-def]
-async def function(message, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]
+async def untyped_request(self: Any, request, response: str, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]  # the mistake
+async def bare_answer(self: Any, request: str, response: str, ctx) -> None: ...  # type: ignore[no-untyped-def]  # the mistake
+async def open_handler(self: Any, message, ctx) -> None: ...  # type: ignore[no-untyped-def]  # the mistake
+async def function(message, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]  # the mistake
 async def nothing() -> None: ...
 async def wrong_context(message: str, ctx: str) -> None: ...
 

@@ -48,7 +48,7 @@ def refusal(call: Any, *phrases: str) -> Any:
     """Which phrases the error contains, and whether it is an error of these kinds."""
     try:
         call()
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001  # any error is the result
         kinds = [isinstance(error, kind) for kind in (ValueError, TypeError, WorkflowValidationError)]
         return [[phrase in str(error) for phrase in phrases], any(kinds)]
     return "nothing was raised"

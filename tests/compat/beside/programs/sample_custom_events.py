@@ -6,7 +6,7 @@ from _samples import printed
 from flows import WorkflowBuilder, WorkflowContext, WorkflowEvent, executor
 
 
-class DatabaseEvent(WorkflowEvent):  # type: ignore[type-arg]
+class DatabaseEvent(WorkflowEvent):  # type: ignore[type-arg]  # as programs write it
     def __init__(self, row: str) -> None:
         super().__init__("database_event", data=row)
 
